@@ -73,7 +73,8 @@ def commit(version):
 def txn_commit(version):
     of = m.TxnOffsetCommitRequest
     return of(group_id="readers", transactional_id="writer", topics=[of.TxnOffsetCommitRequestTopic(
-        name="orders", partitions=[of.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)])])
+        name="orders", topic_id=TOPIC_ID[0] if version >= 6 else m.ZERO_UUID,
+        partitions=[of.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)])])
 
 
 def fetch(version):
@@ -214,10 +215,6 @@ TABLE = {
         ((DESCRIBE, ID),), lambda version: m.DescribeTransactionsRequest(transactional_ids=["writer"])),
     "ListClientMetricsResources": Rule(
         ((DESCRIBE_CONFIGS, CLUSTER),), lambda version: m.ListClientMetricsResourcesRequest()),
-    "ConsumerGroupHeartbeat": Rule(((READ, GROUP), (DESCRIBE, TOPIC)), lambda version: m.ConsumerGroupHeartbeatRequest(
-        group_id="readers", member_id="m", member_epoch=7, subscribed_topic_names=["orders"])),
-    "ConsumerGroupDescribe": Rule(((DESCRIBE, GROUP),), lambda version: m.ConsumerGroupDescribeRequest(
-        group_ids=["readers"])),
     "DescribeTopicPartitions": Rule(((DESCRIBE, TOPIC),), lambda version: m.DescribeTopicPartitionsRequest(topics=[
         m.DescribeTopicPartitionsRequest.TopicRequest(name="orders")])),
 }

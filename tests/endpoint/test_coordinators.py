@@ -1,5 +1,6 @@
 """Groups and transactions over real logs: what is committed counts, what a crash leaves is ended at the next start."""
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -454,19 +455,214 @@ def test_describe_producers_tells_of_an_open_transaction(in_memory):
     run(describe, in_memory, TOPIC)
 
 
+# --- transactions of clients that get an epoch with each end (KIP-890) --------------------------------
+
+
+def next_of(producer, epochs=1):
+    return SimpleNamespace(error=0, id=producer.id, epoch=producer.epoch + epochs)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_gives_the_next_epoch_and_gives_it_again_if_its_answer_was_lost(in_memory, commit):
+    async def end(asked):
+        first = await asked.init("x")
+        assert await asked.write("x", first, T0, b"v", 0) == 0
+        assert await asked.write("x", first, T1, b"w", 0) == 0
+        assert await asked.commit_in("x", first, "g", {T0: 5}, version=5) == 0
+        assert (asked.committed(T0), await asked.fetch("g")) == ([], {})
+        second = await asked.end_with_epoch("x", first, commit)
+        assert second == next_of(first)
+        assert asked.committed(T0) == ([b"v"] if commit else [])
+        assert asked.committed(T1) == ([b"w"] if commit else [])
+        assert await asked.end_with_epoch("x", first, commit) == second
+        assert (await asked.end_with_epoch("x", first, not commit)).error == Errors.INVALID_TXN_STATE
+        # What comes late from before the end is no part of the next transaction.
+        assert await asked.write("x", first, T0, b"late", 1) == Errors.INVALID_PRODUCER_EPOCH
+        with pytest.raises(InvalidProducerEpochError):
+            asked.produce(first, T0, b"late", 1)
+        assert await asked.commit_in("x", first, "g", {T0: 6}, version=5) == Errors.INVALID_PRODUCER_EPOCH
+        return first, second
+
+    async def go_on(asked):
+        assert await asked.fetch("g") == ({T0: 5} if commit else {})
+        assert await asked.end_with_epoch("x", first, commit) == second      # asked again after the server was killed
+        assert await asked.write("x", second, T0, b"next", 0) == 0
+        assert (await asked.end_with_epoch("x", first, commit)).error == Errors.PRODUCER_FENCED
+        assert await asked.end_with_epoch("x", second, True) == next_of(second)
+        assert asked.committed(T0) == ([b"v"] if commit else []) + [b"next"]
+
+    first, second = run(end, in_memory, TOPIC, stop=False)
+    run(go_on, in_memory)
+
+
+def test_an_abort_of_nothing_gives_an_epoch_and_a_commit_of_nothing_is_refused(in_memory):
+    async def end(asked):
+        first = await asked.init("x")
+        assert (await asked.end_with_epoch("x", first, True)).error == Errors.INVALID_TXN_STATE
+        second = await asked.end_with_epoch("x", first, False)
+        assert second == next_of(first)
+        assert await asked.end_with_epoch("x", first, False) == second
+        assert (await asked.end_with_epoch("x", second, True)).error == Errors.INVALID_TXN_STATE
+        third = await asked.end_with_epoch("x", second, False)
+        assert third == next_of(second)
+        assert await asked.write("x", third, T0, b"v", 0) == 0
+        fourth = await asked.end_with_epoch("x", third, True)
+        assert (await asked.end_with_epoch("x", fourth, True)).error == Errors.INVALID_TXN_STATE
+        assert await asked.end_with_epoch("x", fourth, False) == next_of(fourth)
+        assert asked.committed(T0) == [b"v"]
+        for stranger in (next_of(fourth, 5), SimpleNamespace(id=fourth.id + 9, epoch=0)):
+            assert (await asked.end_with_epoch("x", stranger, False)).error == (
+                Errors.PRODUCER_FENCED if stranger.id == fourth.id else Errors.INVALID_PRODUCER_ID_MAPPING)
+        assert (await asked.end_with_epoch("nobody", fourth, True)).error == Errors.INVALID_PRODUCER_ID_MAPPING
+
+    run(end, in_memory, TOPIC)
+
+
+def test_an_end_of_a_producer_whose_epochs_are_used_up_gives_another_id(in_memory):
+    async def use_up(asked):
+        first = await asked.init("x")
+        asked.transactions._transactions["x"].producer_epoch = first.epoch = 2**15 - 2
+        assert await asked.write("x", first, T0, b"v", 0) == 0
+        second = await asked.end_with_epoch("x", first, True)
+        assert (second.error, second.epoch) == (0, 0)
+        assert second.id > first.id
+        assert await asked.end_with_epoch("x", first, True) == second
+        return first, second
+
+    async def go_on(asked):
+        assert await asked.end_with_epoch("x", first, True) == second
+        with pytest.raises(InvalidProducerEpochError):
+            asked.produce(first, T0, b"late", 1)
+        assert await asked.write("x", second, T0, b"next", 0) == 0
+        assert (await asked.end_with_epoch("x", first, True)).error == Errors.INVALID_PRODUCER_ID_MAPPING
+        assert await asked.end_with_epoch("x", second, True) == next_of(second)
+        assert asked.committed(T0) == [b"v", b"next"]
+
+    first, second = run(use_up, in_memory, TOPIC, stop=False)
+    run(go_on, in_memory)
+
+
+@pytest.mark.parametrize("epoch", [0, 2**15 - 2])
+def test_another_producer_fences_one_that_gets_epochs(in_memory, epoch):
+    async def fence(asked):
+        old = await asked.init("x")
+        asked.transactions._transactions["x"].producer_epoch = old.epoch = epoch
+        assert await asked.write("x", old, T0, b"v", 0) == 0
+        assert (await asked.init("x")).error == Errors.CONCURRENT_TRANSACTIONS
+        while (new := await asked.init("x")).error:
+            await asyncio.sleep(0.01)
+        if epoch:
+            assert (new.epoch, new.id > old.id) == (1, True)
+        else:
+            assert new == next_of(old, 2)
+        fenced = Errors.INVALID_PRODUCER_ID_MAPPING if epoch else Errors.PRODUCER_FENCED
+        for commit in (True, False):
+            assert (await asked.end_with_epoch("x", old, commit)).error == fenced
+        assert await asked.write("x", old, T0, b"late", 1) == (
+            Errors.INVALID_PRODUCER_ID_MAPPING if epoch else Errors.INVALID_PRODUCER_EPOCH)
+        with pytest.raises(InvalidProducerEpochError):
+            asked.produce(old, T0, b"late", 1)
+        assert await asked.write("x", new, T0, b"new", 0) == 0
+        assert await asked.end_with_epoch("x", new, True) == next_of(new)
+        assert asked.committed(T0) == [b"new"]
+
+    run(fence, in_memory, TOPIC)
+
+
+def test_a_producer_that_gets_epochs_goes_on_after_its_transaction_was_open_for_too_long(in_memory):
+    """It cannot commit, and its abort gives it the epoch after that of the server's abort."""
+    clock = ManualClock(NOW)
+
+    async def wait(asked):
+        producer = await asked.init("x", timeout_ms=20_000)
+        assert await asked.write("x", producer, T0, b"v", 0) == 0
+        for _ in range(3):
+            clock.advance(10_001)
+            asked.groups.timer.run_due()
+        while asked.transactions.open_transactions():
+            await asyncio.sleep(0.01)
+        assert asked.topics.log(*T0).last_stable_offset == 2
+        assert await asked.write("x", producer, T0, b"late", 1) == Errors.INVALID_PRODUCER_EPOCH
+        assert (await asked.end_with_epoch("x", producer, True)).error == Errors.INVALID_TXN_STATE
+        again = await asked.end_with_epoch("x", producer, False)
+        assert again == next_of(producer)
+        assert await asked.write("x", again, T0, b"w", 0) == 0
+        await asked.end_with_epoch("x", again, True)
+        assert asked.committed(T0) == [b"w"]
+
+    run(wait, in_memory, TOPIC, clock=clock)
+
+
+def test_an_abort_that_finds_no_room_for_a_producer_id_is_made_later(in_memory, monkeypatch):
+    clock = ManualClock(NOW)
+
+    async def wait(asked):
+        producer = await asked.init("x", timeout_ms=10_000)
+        asked.transactions._transactions["x"].producer_epoch = producer.epoch = 2**15 - 2
+        assert await asked.write("x", producer, T0, b"v", 0) == 0
+        with monkeypatch.context() as full:
+            def refuse():
+                raise StorageError("no space left")
+            full.setattr(asked.transactions._producer_ids, "next", refuse)
+            for _ in range(3):
+                clock.advance(10_001)
+                asked.groups.timer.run_due()
+            transaction, = asked.transactions.open_transactions()
+            assert (transaction.state, transaction.pending) == (TransactionState.ONGOING, None)
+            with pytest.raises(StorageError):       # answered with its code by `Requests`
+                await asked.end_with_epoch("x", producer, True)
+            assert (transaction.state, transaction.pending) == (TransactionState.ONGOING, None)
+            assert (await asked.init("x")).error == Errors.KAFKA_STORAGE_ERROR
+        clock.advance(10_001)
+        asked.groups.timer.run_due()
+        while asked.transactions.open_transactions():
+            await asyncio.sleep(0.01)
+        assert asked.committed(T0) == []
+
+    run(wait, in_memory, TOPIC, clock=clock)
+
+
+def test_clients_with_and_without_epochs_take_turns_with_one_id(in_memory):
+    async def turns(asked):
+        producer = await asked.init("x")
+        for number in range(6):
+            value = b"%d" % number
+            if number % 2:
+                assert await asked.write("x", producer, T0, value, 0) == 0
+                producer = await asked.end_with_epoch("x", producer, True)
+                assert producer.error == 0
+            else:
+                await begin(asked, value=value, producer=producer)
+                assert await asked.end("x", producer, True) == 0
+                producer = await asked.init("x", producer=(producer.id, producer.epoch))
+        assert asked.committed(T0) == [b"%d" % number for number in range(6)]
+
+    run(turns, in_memory, TOPIC)
+
+
 # --- crashes -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("marked", [(), (T0,), (T0, T1)])
-def test_a_transaction_that_a_crash_left_prepared_is_ended_at_the_start(in_memory, monkeypatch, commit, marked):
+@pytest.mark.parametrize("epoch", [None, 0, 2**15 - 2])
+def test_a_transaction_that_a_crash_left_prepared_is_ended_at_the_start(
+    in_memory, monkeypatch, commit, marked, epoch
+):
     """The end was written, and of the markers those in `marked`: what stands in the log is what was answered, or will
-    be."""
+    be. `epoch`: of a producer that gets the next one with the end; None for one that gets none."""
     async def prepare(asked):
-        producer = await begin(asked)
-        await asked.add("x", producer, [T1])
-        asked.produce(producer, T1, b"w", 0)
-        await asked.commit_in("x", producer, "g", {T0: 5})
+        if epoch is None:
+            producer = await begin(asked)
+            await asked.add("x", producer, [T1])
+            asked.produce(producer, T1, b"w", 0)
+            await asked.commit_in("x", producer, "g", {T0: 5})
+        else:
+            producer = await asked.init("x")
+            asked.transactions._transactions["x"].producer_epoch = producer.epoch = epoch
+            assert await asked.write("x", producer, T0, b"v", 0) == 0
+            assert await asked.write("x", producer, T1, b"w", 0) == 0
+            assert await asked.commit_in("x", producer, "g", {T0: 5}, version=5) == 0
         real = asked.topics.log
 
         class Dead:
@@ -483,10 +679,18 @@ def test_a_transaction_that_a_crash_left_prepared_is_ended_at_the_start(in_memor
             "durable": lambda self, *args: asked.topics.durable(*args),
             "partition_count": lambda self, name: asked.topics.partition_count(name),
         })()
-        assert await asked.end("x", producer, commit) == 0      # late, but it is decided
-        transaction = asked.transactions._transactions["x"]
-        assert transaction.is_prepared
-        return producer
+        after = producer
+        if epoch is None:
+            assert await asked.end("x", producer, commit) == 0      # late, but it is decided
+        else:
+            after = await asked.end_with_epoch("x", producer, commit)
+            assert after.error == 0
+            assert (after.id > producer.id, after.epoch) == ((True, 0) if epoch else (False, 1))
+            assert (await asked.end_with_epoch("x", producer, commit)).error == Errors.CONCURRENT_TRANSACTIONS
+            assert (await asked.end_with_epoch("x", producer, not commit)).error == Errors.INVALID_TXN_STATE
+            assert await asked.write("x", after, T0, b"next", 0) == Errors.CONCURRENT_TRANSACTIONS
+        assert asked.transactions._transactions["x"].is_prepared
+        return producer, after
 
     async def look(asked):
         assert asked.transactions._transactions["x"].state is (
@@ -494,11 +698,17 @@ def test_a_transaction_that_a_crash_left_prepared_is_ended_at_the_start(in_memor
         assert asked.committed(T0) == ([b"v"] if commit else [])
         assert asked.committed(T1) == ([b"w"] if commit else [])
         assert await asked.fetch("g") == ({T0: 5} if commit else {})
-        assert await asked.end("x", producer, commit) == 0
-        await begin(asked, producer=producer, value=b"next", sequence=1)
+        if epoch is None:
+            assert await asked.end("x", producer, commit) == 0
+            await begin(asked, producer=producer, value=b"next", sequence=1)
+        else:
+            assert await asked.end_with_epoch("x", producer, commit) == after
+            assert await asked.write("x", after, T0, b"next", 0) == 0
+            assert await asked.end_with_epoch("x", after, True) == next_of(after)
+            assert asked.committed(T0) == ([b"v"] if commit else []) + [b"next"]
 
     monkeypatch.setattr("seglog.coordinators.transactions._STOP_WAIT_S", 0)
-    producer = run(prepare, in_memory, TOPIC)
+    producer, after = run(prepare, in_memory, TOPIC)
     run(look, in_memory)
 
 

@@ -9,11 +9,14 @@ import pytest
 import seglog
 from seglog.coordinators.group import Group
 from seglog.coordinators.offsets_topic import group_key, group_value, offset_key, offset_value, read_group, read_offset
-from seglog.coordinators.transaction import TransactionState, TransactionStep
+from seglog.coordinators.transaction import Transaction, TransactionState, TransactionStep
 from seglog.coordinators.transaction_topic import read_transaction, transaction_key, transaction_value
+from seglog.wire.codec import decode_versioned
 from seglog.wire.error_codes import Errors
 from seglog.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, decode_key
+from seglog.wire.stored_records import TransactionLogValue
 from support.coordinators import coordinators
+from support.internal_topics import kraft
 
 PARTITIONS = ("__consumer_offsets-0", "__transaction_state-7", "__transaction_state-10", "__transaction_state-26")
 
@@ -56,6 +59,46 @@ def test_each_record_of_a_broker_is_written_again_byte_for_byte(golden, name):
     found = records(golden[0] / name)
     assert len(found) >= 3
     assert [written_again(name, key, value) for key, value in found] == found
+
+
+def said(value):
+    """The fields of a TransactionLogValue, its topics in the order of their names."""
+    found = decode_versioned(TransactionLogValue, value)[1]
+    found.transaction_partitions = sorted(
+        (row.topic, row.partition_ids) for row in found.transaction_partitions or ())
+    return {name: getattr(found, name) for name in found.__slots__}
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_each_step_of_a_producer_that_gets_epochs_is_written_as_the_newest_broker_writes_it(partition):
+    """From each record of a 4.4.0 broker to its next, by our steps. A broker's topics have no order (those of a
+    HashMap), so records with several are compared by what they say."""
+    transaction, steps = None, []
+    for key, value in records(kraft("4.4.0") / f"__transaction_state-{partition}"):
+        transactional_id = decode_key(TRANSACTIONS_TOPIC, key).message.transactional_id
+        known = read_transaction(transactional_id, value)
+        if transaction is None:
+            transaction = Transaction(transactional_id, known.producer_id, known.timeout_ms, known.update_ms)
+            step = transaction.prepare_epoch(known.timeout_ms, None, known.update_ms)
+        elif known.state is TransactionState.ONGOING:
+            step = transaction.prepare_partitions(known.partitions, known.update_ms, 2)
+        elif known.is_prepared:
+            step = transaction.prepare_end(known.state is TransactionState.PREPARE_COMMIT, known.update_ms, 2)
+        else:
+            step = transaction.prepare_completion(known.update_ms)
+        transaction.complete(step)
+        ours = transaction_value(step)
+        if known.state is TransactionState.EMPTY:
+            # No epoch was given yet: written so that brokers before 3.5 can read it, too.
+            assert ours[:2] == b"\0\0"
+            assert said(ours) == said(value) | {"previous_producer_id": -1}
+        elif len(known.partitions) < 2:
+            assert ours == value
+        else:
+            assert said(ours) == said(value)
+            assert (len(ours), ours[:2]) == (len(value), value[:2])
+        steps.append(known.state)
+    assert len(steps) == (3, 9)[partition]
 
 
 def test_an_offset_that_says_when_it_expires_is_written_in_the_version_that_has_room_for_it():

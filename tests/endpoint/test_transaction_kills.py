@@ -19,7 +19,7 @@ def test_a_transaction_counts_as_a_whole_or_not_at_all_whenever_the_server_is_ki
         "--config", "offsets.topic.num.partitions=3", "--config", "transaction.state.log.num.partitions=3",
     )
     request.addfinalizer(server.__exit__)
-    loads = [TransactionalLoad(server, number) for number in range(PRODUCERS)]
+    loads = [TransactionalLoad(server, number, gets_epochs=number % 2 == 0) for number in range(PRODUCERS)]
     kill_under_load(server, loads, kills, rng)
     with WireClient(server) as client:
         offsets = []

@@ -41,7 +41,7 @@ def test_a_broker_goes_on_where_a_killed_server_was(kafka_oracle, tmp_path, requ
 
         server = serve_on_one_port(broker.log_dir)
         request.addfinalizer(server.__exit__)
-        loads = [TransactionalLoad(server, number) for number in range(PRODUCERS)]
+        loads = [TransactionalLoad(server, number, gets_epochs=number % 2 == 0) for number in range(PRODUCERS)]
         kill_under_load(server, loads, kills, random.Random(23), stays_dead=True)
 
         broker.start()

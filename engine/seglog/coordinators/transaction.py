@@ -5,7 +5,8 @@
                                  └── InitProducerId of another producer, or time: PREPARE_ABORT with the next epoch
 
 A step is prepared (`prepare_*`), written to __transaction_state, and done (`complete`). Only one step can be under way
-at a time (`pending`). Kafka's TransactionMetadata, without the second part of KIP-890, which 3.9 does not offer.
+at a time (`pending`). With transaction.version 2 (KIP-890) each EndTxn gives the producer its next epoch, so that
+nothing that comes late is taken for a part of the next transaction. Kafka's TransactionMetadata, 3.9's and 4's.
 """
 import enum
 from collections.abc import Iterable
@@ -18,6 +19,8 @@ from seglog.wire.error_codes import Errors
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 _MAX_EPOCH = 2**15 - 1
+# The transaction.version of clients to whom each EndTxn gives an epoch, and that of all others.
+WITH_EPOCHS, WITHOUT_EPOCHS = 2, 0
 _NO_TIME = -1
 
 
@@ -48,7 +51,8 @@ _ENDED = (_State.EMPTY, _State.COMPLETE_COMMIT, _State.COMPLETE_ABORT)
 
 @dataclass(frozen=True, slots=True)
 class TransactionStep:
-    """The state that a transactional id will have. Times in ms; -1: none."""
+    """The state that a transactional id will have. Times in ms; -1: none. `client_version`: the transaction.version of
+    the client; `next_producer_id`: the id that the producer gets at the end, because its epochs are used up."""
 
     state: TransactionState
     producer_id: int
@@ -59,6 +63,15 @@ class TransactionStep:
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = _NO_TIME
     update_ms: int = _NO_TIME
+    client_version: int = WITHOUT_EPOCHS
+    next_producer_id: int = NO_PRODUCER_ID
+
+    @property
+    def after(self) -> tuple[int, int]:
+        """The producer's id and epoch once a prepared transaction has ended."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
 
 
 class Fenced(Exception):
@@ -80,6 +93,8 @@ class Transaction:
     state: TransactionState = _State.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = _NO_TIME
+    client_version: int = WITHOUT_EPOCHS
+    next_producer_id: int = NO_PRODUCER_ID
     pending: TransactionState | None = None
     # The next epoch could not be written: no producer has it, so the next attempt uses it.
     has_failed_fence: bool = False
@@ -113,6 +128,8 @@ class Transaction:
 
     def check_producer(self, producer_id: int, producer_epoch: int) -> Errors:
         """The error for a request that is not from its producer, or that comes during another step; NONE for others."""
+        if producer_id == self.next_producer_id != NO_PRODUCER_ID:
+            return Errors.CONCURRENT_TRANSACTIONS       # it has that id as soon as the markers are written
         if producer_id != self.producer_id:
             return Errors.INVALID_PRODUCER_ID_MAPPING
         if producer_epoch != self.producer_epoch:
@@ -126,6 +143,31 @@ class Transaction:
             or producer_id == self.producer_id
             or (producer_id == self.last_producer_id and is_exhausted(producer_epoch))
         )
+
+    def check_end(self, producer_id: int, producer_epoch: int, commit: bool) -> tuple[Errors, bool]:
+        """The error for an EndTxn that gives an epoch, and whether it is a repeated one, whose answer was lost: such a
+        one has the epoch before. (The table in Kafka's TransactionCoordinator.endTransaction)"""
+        if self.pending is not None:
+            return Errors.CONCURRENT_TRANSACTIONS, False
+        has_new_id = producer_id == self.last_producer_id and self.producer_epoch == 0 and (
+            producer_epoch == _MAX_EPOCH - 1)
+        is_repeated = self.producer_epoch == producer_epoch + 1 or has_new_id
+        if producer_id != self.producer_id and not has_new_id:
+            return Errors.INVALID_PRODUCER_ID_MAPPING, False
+        if self.is_prepared:
+            if not is_repeated:
+                return Errors.PRODUCER_FENCED, False
+            is_same = commit is (self.state is _State.PREPARE_COMMIT)
+            return (Errors.CONCURRENT_TRANSACTIONS if is_same else Errors.INVALID_TXN_STATE), False
+        may_be_repeated = self.state in (_State.COMPLETE_COMMIT, _State.COMPLETE_ABORT)
+        if may_be_repeated and is_repeated:
+            is_same = commit is (self.state is _State.COMPLETE_COMMIT)
+            return (Errors.NONE, True) if is_same else (Errors.INVALID_TXN_STATE, False)
+        if producer_epoch != self.producer_epoch or has_new_id:
+            return Errors.PRODUCER_FENCED, False
+        # An abort may come before the first partition: the producer wants another epoch.
+        is_valid = self.state is _State.ONGOING or not commit
+        return (Errors.NONE if is_valid else Errors.INVALID_TXN_STATE), False
 
     # --- steps -------------------------------------------------------------------------------------
 
@@ -148,39 +190,56 @@ class Transaction:
     ) -> TransactionStep:
         """Give the producer a new id, because the epochs of the old one are used up."""
         return self._prepare(
-            _State.EMPTY, producer_id=producer_id, producer_epoch=0, last_producer_id=self.producer_id,
+            _State.EMPTY, producer_id=producer_id, producer_epoch=0,
             last_producer_epoch=self.producer_epoch if keep_last else NO_EPOCH, timeout_ms=timeout_ms, update_ms=now_ms,
         )
 
-    def prepare_partitions(self, added: Iterable[TopicPartition], now_ms: int) -> TransactionStep:
+    def prepare_partitions(
+        self, added: Iterable[TopicPartition], now_ms: int, client_version: int
+    ) -> TransactionStep:
         return self._prepare(
             _State.ONGOING, partitions=self.partitions.union(added), update_ms=now_ms,
-            start_ms=now_ms if self.has_ended else self.start_ms,
+            start_ms=now_ms if self.has_ended else self.start_ms, client_version=client_version,
         )
 
-    def prepare_end(self, commit: bool, now_ms: int) -> TransactionStep:
+    def prepare_end(
+        self, commit: bool, now_ms: int, client_version: int, next_producer_id: int = NO_PRODUCER_ID
+    ) -> TransactionStep:
+        """`next_producer_id`: for a producer whose epochs are used up."""
         state = _State.PREPARE_COMMIT if commit else _State.PREPARE_ABORT
-        return self._prepare(state, partitions=self.partitions, start_ms=self.start_ms, update_ms=now_ms)
+        epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
+        if client_version >= WITH_EPOCHS:
+            epoch, last_epoch = min(epoch + 1, _MAX_EPOCH), epoch
+        return self._prepare(
+            state, partitions=self.partitions, start_ms=now_ms if self.has_ended else self.start_ms, update_ms=now_ms,
+            producer_epoch=epoch, last_producer_epoch=last_epoch, client_version=client_version,
+            next_producer_id=next_producer_id,
+        )
 
-    def prepare_fence(self, now_ms: int) -> TransactionStep:
-        """Abort with the next epoch, which no producer gets, so that the old producer can no longer write."""
+    def prepare_fence(self, now_ms: int, next_producer_id: int = NO_PRODUCER_ID) -> TransactionStep:
+        """Abort with the next epoch, so that the old producer can no longer write. `next_producer_id`: for one that
+        gets an epoch with each end, if they are used up."""
+        if self.client_version >= WITH_EPOCHS:
+            return self.prepare_end(False, now_ms, self.client_version, next_producer_id)
         if not self.has_failed_fence and self.producer_epoch < _MAX_EPOCH:
             self.producer_epoch += 1
         self.last_producer_epoch = NO_EPOCH
-        return self.prepare_end(False, now_ms)
+        return self.prepare_end(False, now_ms, self.client_version)
 
     def prepare_completion(self, now_ms: int) -> TransactionStep:
         """End the transaction, whose markers have all been written."""
         self.has_failed_fence = False
-        is_commit = self.state is _State.PREPARE_COMMIT
+        state = _State.COMPLETE_COMMIT if self.state is _State.PREPARE_COMMIT else _State.COMPLETE_ABORT
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return self._prepare(state, start_ms=self.start_ms, update_ms=now_ms)
         return self._prepare(
-            _State.COMPLETE_COMMIT if is_commit else _State.COMPLETE_ABORT, start_ms=self.start_ms, update_ms=now_ms
-        )
+            state, start_ms=self.start_ms, update_ms=now_ms, producer_id=self.next_producer_id, producer_epoch=0)
 
     def _prepare(
         self, state: TransactionState, *, update_ms: int, producer_id: int | None = None,
-        producer_epoch: int | None = None, last_producer_id: int | None = None, last_producer_epoch: int | None = None,
-        timeout_ms: int | None = None, partitions: frozenset[TopicPartition] = frozenset(), start_ms: int = _NO_TIME,
+        producer_epoch: int | None = None, last_producer_epoch: int | None = None, timeout_ms: int | None = None,
+        partitions: frozenset[TopicPartition] = frozenset(), start_ms: int = _NO_TIME,
+        client_version: int | None = None, next_producer_id: int = NO_PRODUCER_ID,
     ) -> TransactionStep:
         assert self.pending is None, f"{self} has a step under way"
         self.pending = state
@@ -188,10 +247,12 @@ class Transaction:
             state=state,
             producer_id=self.producer_id if producer_id is None else producer_id,
             producer_epoch=self.producer_epoch if producer_epoch is None else producer_epoch,
-            last_producer_id=self.last_producer_id if last_producer_id is None else last_producer_id,
+            last_producer_id=self.producer_id,
             last_producer_epoch=self.last_producer_epoch if last_producer_epoch is None else last_producer_epoch,
             timeout_ms=self.timeout_ms if timeout_ms is None else timeout_ms,
             partitions=partitions, start_ms=start_ms, update_ms=update_ms,
+            client_version=self.client_version if client_version is None else client_version,
+            next_producer_id=next_producer_id,
         )
 
     def complete(self, step: TransactionStep) -> None:
@@ -204,6 +265,7 @@ class Transaction:
         self.timeout_ms = step.timeout_ms
         self.partitions = step.partitions
         self.start_ms, self.update_ms = step.start_ms, step.update_ms
+        self.client_version, self.next_producer_id = step.client_version, step.next_producer_id
 
     def give_up(self) -> None:
         """Drop a step that could not be written: nothing changes."""

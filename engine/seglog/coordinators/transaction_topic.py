@@ -1,13 +1,20 @@
-"""__transaction_state: transactional ids as records, as a broker of Kafka 3.9.1 writes them.
+"""__transaction_state: transactional ids as records, as a broker writes them.
 
     TransactionLogKey 0 ── TransactionLogValue 0     the new state of a transactional id
+                        ── TransactionLogValue 1     the same, of a producer that gets an epoch with each EndTxn
                         ── no value                  it has expired
 """
 from collections.abc import Callable
 
 from seglog.coordinators.held import Held
 from seglog.coordinators.internal_topic import APPEND_ERRORS, InternalTopic
-from seglog.coordinators.transaction import NO_EPOCH, Transaction, TransactionState, TransactionStep
+from seglog.coordinators.transaction import (
+    NO_EPOCH,
+    WITH_EPOCHS,
+    Transaction,
+    TransactionState,
+    TransactionStep,
+)
 from seglog.errors import SeglogError
 from seglog.logger import Logger
 from seglog.wire.codec import decode_versioned, encode_versioned
@@ -17,7 +24,8 @@ from seglog.wire.stored_records import TransactionLogKey, TransactionLogValue
 
 _LOG = Logger(__name__)
 
-_VERSION = 0
+# Brokers before 3.5 do not know version 1, so it is only used for what version 0 has no field for.
+_VERSION, _VERSION_WITH_EPOCHS = 0, 1
 
 
 class TransactionTopic:
@@ -62,7 +70,7 @@ class TransactionTopic:
                         else:
                             found[key] = read_transaction(key, bytes(record.value))
                     except (SeglogError, ValueError) as error:
-                        _LOG.warning("%s: ignored record %d, whose format is not Kafka 3.9's: %s",
+                        _LOG.warning("%s: ignored record %d, whose format is not Kafka's: %s",
                                      TRANSACTIONS_TOPIC, record.offset, error)
         return found
 
@@ -84,7 +92,11 @@ def transaction_value(step: TransactionStep) -> bytes:
             for topic, partitions in by_topic.items()
         ],
     )
-    return encode_versioned(value, _VERSION)
+    if step.client_version < WITH_EPOCHS:
+        return encode_versioned(value, _VERSION)
+    value.previous_producer_id, value.next_producer_id = step.last_producer_id, step.next_producer_id
+    value.client_transaction_version = step.client_version
+    return encode_versioned(value, _VERSION_WITH_EPOCHS)
 
 
 def read_transaction(transactional_id: str, raw: bytes) -> Transaction:
@@ -92,7 +104,8 @@ def read_transaction(transactional_id: str, raw: bytes) -> Transaction:
     value = decode_versioned(TransactionLogValue, raw)[1]
     return Transaction(
         transactional_id, value.producer_id, value.transaction_timeout_ms, value.transaction_last_update_timestamp_ms,
-        producer_epoch=value.producer_epoch, last_producer_epoch=NO_EPOCH,
+        producer_epoch=value.producer_epoch, last_producer_id=value.previous_producer_id, last_producer_epoch=NO_EPOCH,
+        client_version=value.client_transaction_version, next_producer_id=value.next_producer_id,
         state=TransactionState(value.transaction_status),
         partitions=frozenset(
             (row.topic, partition) for row in value.transaction_partitions or () for partition in row.partition_ids

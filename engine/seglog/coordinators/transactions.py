@@ -4,6 +4,8 @@
                                                                                              │
         __transaction_state: PREPARE_COMMIT ── a marker in each partition ── COMPLETE_COMMIT
 
+Producers of Kafka 4 leave the second step out: a Produce or TxnOffsetCommit adds its partitions itself (KIP-890).
+
 Once PREPARE_COMMIT is durable, the transaction is committed, whatever happens: after a crash, the next start writes the
 missing markers. Like the group coordinator, it belongs to the server's loop.
 """
@@ -21,7 +23,17 @@ from seglog.coordinators.held import Held
 from seglog.coordinators.internal_topic import CoordinatorLogs, InternalTopic, has_room
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.producer_ids import ProducerIds
-from seglog.coordinators.transaction import NO_EPOCH, NO_PRODUCER_ID, Fenced, Transaction, TransactionState
+from seglog.coordinators.refusals import error_of
+from seglog.coordinators.transaction import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    WITH_EPOCHS,
+    WITHOUT_EPOCHS,
+    Fenced,
+    Transaction,
+    TransactionState,
+    TransactionStep,
+)
 from seglog.coordinators.transaction_topic import TransactionTopic
 from seglog.errors import InvalidProducerEpochError, InvalidTxnStateError, SeglogError
 from seglog.fs.files import FileSystem
@@ -45,7 +57,9 @@ _MARKERS_AT_ONCE = 64
 # Overdue transactions of which a line each is logged in one look; the number of the others is.
 _OVERDUE_LINES = 20
 
+# Gets an error, or NONE with the producer's id and epoch.
 Initialized = Callable[[Errors, int, int], None]
+Ended = Callable[[Errors, int, int], None]
 
 
 class TransactionCoordinator:
@@ -73,6 +87,7 @@ class TransactionCoordinator:
         self._unready: Errors | None = Errors.COORDINATOR_LOAD_IN_PROGRESS     # see GroupCoordinator.unready
         groups.ensure_transactions = self.topic.ensure
         groups.verify = self.verify
+        groups.join_transaction = self.join
 
     # --- its life ----------------------------------------------------------------------------------
 
@@ -192,7 +207,7 @@ class TransactionCoordinator:
 
     def add_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition],
-        done: Callable[[Errors], None],
+        done: Callable[[Errors], None], client_version: int = WITHOUT_EPOCHS,
     ) -> None:
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
@@ -209,7 +224,22 @@ class TransactionCoordinator:
         if more_bytes and not self._has_room(more_bytes):
             done(Errors.POLICY_VIOLATION)
             return
-        self._store.store(transaction, transaction.prepare_partitions(partitions, self.now_ms()), done)
+        self._store.store(transaction, transaction.prepare_partitions(
+            partitions, self.now_ms(), client_version), done)
+
+    async def join(
+        self, transactional_id: str | None, producer_id: int, producer_epoch: int,
+        partitions: Collection[TopicPartition],
+    ) -> Errors:
+        """Add partitions to the producer's transaction, and begin one if none is open, as the first write of a client
+        of transaction.version 2 does. The errors are those of `verify`."""
+        error = self.check(transactional_id)
+        if error is Errors.NONE and transactional_id is not None:
+            answer: PendingAnswer[Errors] = PendingAnswer()
+            self.add_partitions(
+                transactional_id, producer_id, producer_epoch, partitions, answer.give, WITH_EPOCHS)
+            error = await answer
+        return Errors.INVALID_PRODUCER_EPOCH if error is Errors.PRODUCER_FENCED else error
 
     def verify(
         self, transactional_id: str | None, producer_id: int, producer_epoch: int, topic: str, partition: int
@@ -219,6 +249,8 @@ class TransactionCoordinator:
         if self._unready is not None:
             return self._unready
         transaction = None if transactional_id is None else self._transactions.get(transactional_id)
+        if transaction is not None and producer_id == transaction.next_producer_id != NO_PRODUCER_ID:
+            return Errors.CONCURRENT_TRANSACTIONS
         if transaction is None or transaction.producer_id != producer_id:
             return Errors.INVALID_PRODUCER_ID_MAPPING
         if transaction.producer_epoch != producer_epoch:
@@ -229,13 +261,17 @@ class TransactionCoordinator:
         return Errors.NONE if is_in_it else Errors.INVALID_TXN_STATE
 
     def end(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool,
-        done: Callable[[Errors], None],
+        self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, done: Ended,
+        client_version: int = WITHOUT_EPOCHS,
     ) -> None:
         """Commit or abort, as the producer asks. `done` is called when the markers are durable, or after a limit."""
+        fail = partial(_failed, done)
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
-            done(Errors.INVALID_PRODUCER_ID_MAPPING)
+            fail(Errors.INVALID_PRODUCER_ID_MAPPING)
+            return
+        if client_version >= WITH_EPOCHS:
+            self._end_with_epoch(transaction, producer_id, producer_epoch, commit, done)
             return
         error = transaction.check_producer(producer_id, producer_epoch)
         state = transaction.state
@@ -247,22 +283,39 @@ class TransactionCoordinator:
                 error = Errors.CONCURRENT_TRANSACTIONS
             elif state is not complete:
                 error = Errors.INVALID_TXN_STATE
-            done(error)
+            fail(error)
             return
         if error is not Errors.NONE:
-            done(error)
+            fail(error)
             return
+        self._store_end(transaction, transaction.prepare_end(commit, self.now_ms(), client_version), done)
+
+    def _end_with_epoch(
+        self, transaction: Transaction, producer_id: int, producer_epoch: int, commit: bool, done: Ended
+    ) -> None:
+        """End the transaction, and give the producer its next epoch."""
+        error, is_repeated = transaction.check_end(producer_id, producer_epoch, commit)
+        if is_repeated:
+            done(Errors.NONE, transaction.producer_id, transaction.producer_epoch)
+        elif error is not Errors.NONE:
+            _failed(done, error)
+        else:
+            next_id = self.new_producer_id() if transaction.is_epoch_exhausted else NO_PRODUCER_ID
+            self._store_end(
+                transaction, transaction.prepare_end(commit, self.now_ms(), WITH_EPOCHS, next_id), done)
+
+    def _store_end(self, transaction: Transaction, step: TransactionStep, done: Ended) -> None:
 
         def prepared_is_durable(error: Errors) -> None:
             if error is not Errors.NONE:
-                done(error)
+                _failed(done, error)
             else:
-                self._answer_when_marked(self._write_markers(transaction), done)
+                self._answer_when_marked(self._write_markers(transaction), partial(done, Errors.NONE, *step.after))
 
-        self._store.store(transaction, transaction.prepare_end(commit, self.now_ms()), prepared_is_durable)
+        self._store.store(transaction, step, prepared_is_durable)
 
-    def _answer_when_marked(self, task: asyncio.Task[None], done: Callable[[Errors], None]) -> None:
-        late = self._timer.call_in(_MARKERS_WAIT_MS, partial(done, Errors.NONE))
+    def _answer_when_marked(self, task: asyncio.Task[None], answer_now: Callable[[], None]) -> None:
+        late = self._timer.call_in(_MARKERS_WAIT_MS, answer_now)
 
         def marked(task: asyncio.Task[None]) -> None:
             answer = late.take()
@@ -273,13 +326,20 @@ class TransactionCoordinator:
 
     def _fence(self, transaction: Transaction, done: Callable[[Errors], None]) -> None:
         """Abort an open transaction with the next epoch."""
-        step = transaction.prepare_fence(self.now_ms())
+        gets_epochs = transaction.client_version >= WITH_EPOCHS
+        try:
+            next_id = self.new_producer_id() if gets_epochs and transaction.is_epoch_exhausted else NO_PRODUCER_ID
+        except SeglogError as error:
+            _LOG.warning("%.200a: its transaction stays open: %s", transaction.transactional_id, error)
+            done(error_of(error))
+            return
+        step = transaction.prepare_fence(self.now_ms(), next_id)
 
         def stored(error: Errors) -> None:
             if error is Errors.NONE:
                 self._write_markers(transaction)
             else:
-                transaction.has_failed_fence = True
+                transaction.has_failed_fence = not gets_epochs
             done(error)
 
         self._store.store(transaction, step, stored)

@@ -40,7 +40,7 @@ from seglog.wire.messages import (
 
 _NO_QUOTAS = "This server has no quotas."
 _NO_CONTROLLER = "This server is a single node without a controller, and has no quorum."
-_NO_FEATURES = "This server is a single node without a controller, and has no features."
+_FIXED_FEATURES = "This server is a single node without a controller: its features cannot be changed."
 _WITH_ONE_RESULT = 2            # the first version of UpdateFeatures that has no result of each feature
 _MATCH_TYPES = (0, 1, 2)        # exact, default, specified (DescribeClientQuotasRequest)
 _QUOTA_ENTITIES = frozenset(("user", "client-id", "ip"))
@@ -199,16 +199,16 @@ class ClusterAdmin:
         return DescribeQuorumResponse(topics=topics)
 
     async def update_features(self, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
-        """ApiVersions tells of no features, so each one is unknown. Since version 2 there is one error for all."""
+        """The features that ApiVersions names are those of the release. Since version 2 there is one error for all."""
         if context.version >= _WITH_ONE_RESULT:
             return UpdateFeaturesResponse(
-                error_code=Errors.INVALID_UPDATE_VERSION, error_message=_NO_FEATURES,
+                error_code=Errors.INVALID_UPDATE_VERSION, error_message=_FIXED_FEATURES,
             ) if request.feature_updates else UpdateFeaturesResponse(error_message=None)
         results = []
         for update in request.feature_updates:
             await context.work.step()
             results.append(UpdateFeaturesResponse.UpdatableFeatureResult(
-                feature=update.feature, error_code=Errors.INVALID_UPDATE_VERSION, error_message=_NO_FEATURES))
+                feature=update.feature, error_code=Errors.INVALID_UPDATE_VERSION, error_message=_FIXED_FEATURES))
         return UpdateFeaturesResponse(error_message="", results=results)
 
     async def unregister_broker(

@@ -14,10 +14,10 @@ from seglog.wire.messages import (
     ListGroupsResponse,
 )
 
-_CLASSIC, _CONSUMER = "classic", "consumer"
+_CLASSIC = "classic"
 # AclEntry.supportedOperations(GROUP): READ, DELETE, DESCRIBE, as bits.
-ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-UNKNOWN_OPERATIONS = -(1 << 31)
+_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+_UNKNOWN_OPERATIONS = -(1 << 31)
 _WITH_NOT_FOUND = 6     # the first version of DescribeGroups in which an unknown group is an error (KIP-1043)
 
 
@@ -33,7 +33,7 @@ class GroupAdministration:
         }
 
     async def describe_groups(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-        operations = ALL_OPERATIONS if request.include_authorized_operations else UNKNOWN_OPERATIONS
+        operations = _ALL_OPERATIONS if request.include_authorized_operations else _UNKNOWN_OPERATIONS
         groups = []
         for group_id in dict.fromkeys(request.groups):
             await context.work.step()
@@ -49,12 +49,11 @@ class GroupAdministration:
         if error is not None:
             return described(group_id=group_id, error_code=error)
         group = self._coordinator.get(group_id)
-        if not isinstance(group, Group) and version >= _WITH_NOT_FOUND:
-            why = "not found" if group is None else "is not a classic group"
+        if group is None and version >= _WITH_NOT_FOUND:
             return described(
-                group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND, error_message=f"Group {group_id} {why}.",
+                group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND, error_message=f"Group {group_id} not found.",
                 group_state=GroupState.DEAD.value)
-        if not isinstance(group, Group):
+        if group is None:
             return described(group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations)
         # Subscriptions and assignments mean something only while the group is stable.
         protocol = group.protocol_name if group.state is GroupState.STABLE else None
@@ -78,11 +77,10 @@ class GroupAdministration:
         groups = []
         for group in list(self._coordinator.groups.values()):
             await context.work.step(size_bytes=len(group.group_id))
-            kind = _CLASSIC if isinstance(group, Group) else _CONSUMER
-            if (not states or group.state.value.lower() in states) and (not types or kind in types):
+            if (not states or group.state.value.lower() in states) and (not types or _CLASSIC in types):
                 groups.append(ListGroupsResponse.ListedGroup(
                     group_id=group.group_id, protocol_type=group.protocol_type or "", group_state=group.state.value,
-                    group_type=kind,
+                    group_type=_CLASSIC,
                 ))
         return ListGroupsResponse(error_code=self._coordinator.unready or Errors.NONE, groups=groups)
 
@@ -97,14 +95,13 @@ class GroupAdministration:
         error = self._coordinator.check(group_id, may_be_empty=True)
         if error is not None:
             return error
-        group = self._coordinator.get(group_id)
+        group: Group | None = self._coordinator.get(group_id)
         if group is None:
             return Errors.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY:
             return Errors.NON_EMPTY_GROUP
-        if isinstance(group, Group):
-            for member_id in list(group.pending_members):
-                group.forget_pending(member_id)
+        for member_id in list(group.pending_members):
+            group.forget_pending(member_id)
         removed = group.offsets.remove_all()
         group.become(GroupState.DEAD, self._coordinator.now_ms())
         context.log_deleted("group", group_id)

@@ -7,11 +7,12 @@
 import asyncio
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from seglog.config import MAX_INT
+from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.refusals import error_of, message_of
 from seglog.coordinators.timer import Paced
@@ -44,10 +45,13 @@ from seglog.wire.messages import ApiKey, ProduceRequest, ProduceResponse
 
 # (transactional id, producer id, producer epoch, topic, partition) -> NONE if it may write to this partition.
 Verify = Callable[[str, int, int, str, int], Errors]
+# (transactional id, producer id, producer epoch, partitions) -> NONE if they are in its transaction now.
+Join = Callable[[str | None, int, int, Collection[TopicPartition]], Awaitable[Errors]]
 
 ACKS_ALL = -1
 _ADMIN_CLIENT = "__admin_client"        # AdminUtils.ADMIN_CLIENT_ID: only it may write to Kafka's internal topics
 _FIRST_OF_V2, _FIRST_WITH_ZSTD, _FIRST_WITH_RECORDS, _FIRST_WITH_IDS = 3, 7, 8, 13     # versions of Produce
+_FIRST_THAT_JOINS = 12      # adds its partitions to the transaction (KIP-890)
 _LZ4_HEADER_BYTES = 7
 _SIZE = struct.Struct(">i")
 
@@ -84,17 +88,19 @@ class _Appended(NamedTuple):
 
 
 class Produce:
-    """Handles Produce requests. `verify`: TransactionCoordinator.verify, or None if there are no transactions."""
+    """Handles Produce requests. `verify`, `join`: those of TransactionCoordinator, or None if there are no
+    transactions."""
 
     def __init__(
         self, topics: Topics, durability: Durability, verify: Verify | None = None, producers_max: int = MAX_INT,
-        all_producers_max: int = MAX_INT,
+        all_producers_max: int = MAX_INT, join: Join | None = None,
     ) -> None:
         """`producers_max`: how many a partition remembers before it refuses a new one; `all_producers_max`: how many
         all partitions do together."""
         self._topics = topics
         self._durability = durability
         self._verify = verify
+        self._join = join
         self._producers_max = producers_max
         self._all_producers_max = all_producers_max
         self._producers_left = all_producers_max
@@ -135,7 +141,10 @@ class Produce:
         are_heavy = weight_bytes > UNPACKED_BYTES_MAX or (
             weight_bytes - sent_bytes > _UNCOUNTED_BYTES and not context.work.has_time_to_unpack(weight_bytes))
         checked = await self._checked(request, context, logs) if are_heavy else None
-        responses, done = await self._appended(request, context, logs, checked)
+        joined: dict[TopicPartition, Errors] = {}
+        if request.transactional_id is not None and context.version >= _FIRST_THAT_JOINS and self._join is not None:
+            joined = await self._joined(request, context, logs, self._join)
+        responses, done = await self._appended(request, context, logs, checked, joined)
         waits = self._waits(request.acks, done)
         if request.acks == 0:
             failed = next((row for topic in responses for row in topic.partition_responses if row.error_code), None)
@@ -162,12 +171,34 @@ class Produce:
         with context.work.holding(inflated_bytes):
             return await context.work.in_thread(_check_all, asked)
 
+    @staticmethod
+    async def _joined(
+        request: ProduceRequest, context: RequestContext, logs: list[_Found], join: Join
+    ) -> dict[TopicPartition, Errors]:
+        """Add the partitions that have transactional batches to the transactions of their producers. Returns why those
+        are refused that could not be added."""
+        added: dict[tuple[int, int], list[TopicPartition]] = {}
+        found = iter(logs)
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                log, records = next(found), memoryview(data.records or b"")
+                if isinstance(log, Log) and _is_transactional(records) and not _is_refused_unread(
+                        topic.name, records, context):
+                    producer = _int(records, PRODUCER_ID_POS, 8), _int(records, PRODUCER_EPOCH_POS, 2)
+                    added.setdefault(producer, []).append((topic.name, data.index))
+        refused: dict[TopicPartition, Errors] = {}
+        for producer, partitions in added.items():
+            error = await join(request.transactional_id, *producer, frozenset(partitions))
+            if error:
+                refused.update(dict.fromkeys(partitions, error))
+        return refused
+
     async def _appended(
         self, request: ProduceRequest, context: RequestContext, logs: list[_Found],
-        checked: "Sequence[_Checked] | None",
+        checked: "Sequence[_Checked] | None", joined: dict[TopicPartition, Errors],
     ) -> "tuple[list[ProduceResponse.TopicProduceResponse], list[_Appended]]":
-        """Append to `logs`, one for each partition of the request. `checked`: the batches, if they were checked before.
-        Returns the rows of the answer, and what was written."""
+        """Append to `logs`, one for each partition of the request. `checked`: the batches, if they were checked before;
+        `joined`: why partitions are not in the transaction. Returns the rows of the answer, and what was written."""
         responses, done = [], []
         found, before = iter(logs), iter(checked or ())
         for topic in request.topic_data:
@@ -182,6 +213,9 @@ class Produce:
                     _refuse(row, Errors.UNKNOWN_TOPIC_ID if is_id_of_none else Errors.UNKNOWN_TOPIC_OR_PARTITION)
                 elif request.acks not in (0, 1, ACKS_ALL):
                     row.error_code = Errors.INVALID_REQUIRED_ACKS
+                elif (topic.name, data.index) in joined:
+                    error = joined[topic.name, data.index]
+                    _refuse(row, _VERIFIED_LATER.get(error, error))
                 else:
                     appended = self._append(request, context, topic.name, data, log, row, batch)
                     if appended is not None:
@@ -206,9 +240,7 @@ class Produce:
             if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
                 _refuse(row, Errors.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
                 return None
-            is_transactional = (
-                len(records) > LOW_ATTRIBUTES_POS and records[MAGIC_POS] == 2
-                and records[LOW_ATTRIBUTES_POS] & TRANSACTIONAL_BIT)
+            is_transactional = _is_transactional(records)
             if is_transactional and request.transactional_id is None:
                 _refuse(row, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                 return None
@@ -396,6 +428,12 @@ def _is_refused_unread(topic: str, records: memoryview, context: RequestContext)
     """Whether a batch is refused before its records are looked at."""
     return (topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT) or (
         _fault_of(records, context.version) is not None)
+
+
+def _is_transactional(records: memoryview) -> bool:
+    return (
+        len(records) > LOW_ATTRIBUTES_POS and records[MAGIC_POS] == 2
+        and bool(records[LOW_ATTRIBUTES_POS] & TRANSACTIONAL_BIT))
 
 
 def _refuse(row: _Row, error: Errors, message: str | None = None) -> None:

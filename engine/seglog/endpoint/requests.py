@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.refusals import error_of
+from seglog.coordinators.transaction import WITH_EPOCHS
 from seglog.endpoint.authentication import BEFORE, Authentication
 from seglog.endpoint.error_answers import error_answer
 from seglog.endpoint.faults import Fault, PlannedFaults
@@ -28,6 +29,12 @@ _LOG = Logger(__name__)
 
 # So many different ones are counted, so that a client that sends nonsense cannot fill the memory.
 _LACKING_MAX = 100
+# What a cluster has agreed on, which clients look up before they use it: name, level, and the epoch of all of them.
+# transaction.version 2: each EndTxn gives the producer an epoch (KIP-890).
+_FEATURES = {"transaction.version": WITH_EPOCHS}
+_FEATURES_EPOCH = 0
+# Clients of earlier versions cannot read a feature that begins with level 0 (KIP-584).
+_WITH_LEVEL_0 = 4
 # The first version of ApiVersions with the cluster and the node to which a client means to speak; no node.
 _WITH_IDENTITY, _NO_NODE = 5, -1
 
@@ -161,10 +168,20 @@ class Requests:
                 return ApiVersionsResponse(error_code=Errors.REBOOTSTRAP_REQUIRED)
         if version >= 3:
             authentication.software = f"{request.client_software_name} {request.client_software_version}"
-        return ApiVersionsResponse(api_keys=[
-            ApiVersionsResponse.ApiVersion(api_key=served, min_version=first, max_version=last)
-            for served, (first, last) in self._versions.items()
-        ])
+        made = ApiVersionsResponse
+        return made(
+            api_keys=[
+                made.ApiVersion(api_key=served, min_version=first, max_version=last)
+                for served, (first, last) in self._versions.items()
+            ],
+            supported_features=[] if version < _WITH_LEVEL_0 else [
+                made.SupportedFeatureKey(name=name, min_version=0, max_version=level)
+                for name, level in _FEATURES.items()],
+            finalized_features_epoch=_FEATURES_EPOCH,
+            finalized_features=[
+                made.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in _FEATURES.items()],
+        )
 
 
 def _own_versions(header: RequestHeader) -> list[Any]:

@@ -28,7 +28,6 @@ from seglog.endpoint.cluster import ClusterFacts
 from seglog.endpoint.cluster_admin import ClusterAdmin
 from seglog.endpoint.configs import Configs
 from seglog.endpoint.connection import Connection
-from seglog.endpoint.consumer_groups import ConsumerGroups
 from seglog.endpoint.fetch import Fetch
 from seglog.endpoint.frame_reader import RequestMemory
 from seglog.endpoint.group_administration import GroupAdministration
@@ -147,7 +146,7 @@ class Server:
         known_as = await loop.run_in_executor(None, cluster_id, self._fs, self._log_dir.path)
         self._produce = Produce(
             self.topics, self._durability, self.transactions.verify, options.config.max_partition_producers,
-            options.config.max_producers)
+            options.config.max_producers, self.transactions.join)
         handlers: tuple[Mapping[ApiKey, Handler], ...] = (
             self._produce.HANDLERS,
             Fetch(
@@ -164,7 +163,6 @@ class Server:
             GroupMembership(self.groups).HANDLERS,
             GroupCommits(self.groups, self.topics).HANDLERS,
             GroupAdministration(self.groups).HANDLERS,
-            ConsumerGroups(self.groups, self.topics, self._authorizer).HANDLERS,
             TransactionRequests(self.transactions).HANDLERS,
             UserAdmin(self._users).HANDLERS,
             AclAdmin(self._authorizer).HANDLERS,

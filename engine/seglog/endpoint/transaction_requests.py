@@ -4,7 +4,13 @@ from collections.abc import Callable
 from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.refusals import error_of
-from seglog.coordinators.transaction import NO_EPOCH, NO_PRODUCER_ID, TransactionState
+from seglog.coordinators.transaction import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    WITH_EPOCHS,
+    WITHOUT_EPOCHS,
+    TransactionState,
+)
 from seglog.coordinators.transactions import TransactionCoordinator
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS
@@ -32,6 +38,8 @@ from seglog.wire.messages import (
 # The first version of each request that knows PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH (KIP-588).
 _FENCED_SINCE = {ApiKey.INIT_PRODUCER_ID: 4, ApiKey.ADD_PARTITIONS_TO_TXN: 2, ApiKey.ADD_OFFSETS_TO_TXN: 2,
                  ApiKey.END_TXN: 2}
+# The first version of EndTxn that gives the producer its next epoch (KIP-890).
+_END_WITH_EPOCH = 5
 
 
 class TransactionRequests:
@@ -157,11 +165,17 @@ class TransactionRequests:
     async def end_txn(self, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
         coordinator = self._coordinator
         error = coordinator.check(request.transactional_id)
-        if error is Errors.NONE:
-            error = await _answered(lambda done: coordinator.end(
-                request.transactional_id, request.producer_id, request.producer_epoch, request.committed, done
-            ))
-        return EndTxnResponse(error_code=_told(error, ApiKey.END_TXN, context))
+        if error is not Errors.NONE:
+            return EndTxnResponse(error_code=error)
+        answer: PendingAnswer[tuple[Errors, int, int]] = PendingAnswer()
+        coordinator.end(
+            request.transactional_id, request.producer_id, request.producer_epoch, request.committed,
+            lambda error, producer_id, epoch: answer.give((error, producer_id, epoch)),
+            WITH_EPOCHS if context.version >= _END_WITH_EPOCH else WITHOUT_EPOCHS,
+        )
+        error, producer_id, epoch = await answer
+        return EndTxnResponse(
+            error_code=_told(error, ApiKey.END_TXN, context), producer_id=producer_id, producer_epoch=epoch)
 
     async def describe_producers(
         self, request: DescribeProducersRequest, context: RequestContext

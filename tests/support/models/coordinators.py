@@ -9,7 +9,6 @@ from seglog.clock import SystemClock
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.groups import GroupCoordinator
 from seglog.coordinators.transactions import TransactionCoordinator
-from seglog.endpoint.consumer_groups import ConsumerGroups
 from seglog.endpoint.group_administration import GroupAdministration
 from seglog.endpoint.group_commits import GroupCommits
 from seglog.endpoint.group_membership import GroupMembership
@@ -43,8 +42,7 @@ class Asked:
         self.groups, self.transactions, self.topics = groups, transactions, topics
         self._handlers = {
             **GroupMembership(groups).HANDLERS, **GroupCommits(groups, topics).HANDLERS,
-            **GroupAdministration(groups).HANDLERS, **ConsumerGroups(groups, topics).HANDLERS,
-            **TransactionRequests(transactions).HANDLERS,
+            **GroupAdministration(groups).HANDLERS, **TransactionRequests(transactions).HANDLERS,
         }
 
     async def __call__(self, request, version=None, client_id="client"):
@@ -96,13 +94,15 @@ class Asked:
         ), 3)
         return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
 
-    async def commit_in(self, transactional_id, producer, group, offsets):
-        """AddOffsetsToTxn, TxnOffsetCommit."""
-        added = await self(AddOffsetsToTxnRequest(
-            transactional_id=transactional_id, producer_id=producer.id, producer_epoch=producer.epoch, group_id=group
-        ), 3)
-        if added.error_code:
-            return added.error_code
+    async def commit_in(self, transactional_id, producer, group, offsets, version=3):
+        """AddOffsetsToTxn before version 5, TxnOffsetCommit."""
+        if version < 5:
+            added = await self(AddOffsetsToTxnRequest(
+                transactional_id=transactional_id, producer_id=producer.id, producer_epoch=producer.epoch,
+                group_id=group,
+            ), 3)
+            if added.error_code:
+                return added.error_code
         request = TxnOffsetCommitRequest
         answer = await self(request(
             transactional_id=transactional_id, group_id=group, producer_id=producer.id, producer_epoch=producer.epoch,
@@ -110,8 +110,22 @@ class Asked:
             topics=[request.TxnOffsetCommitRequestTopic(name=topic, partitions=[
                 request.TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
             ]) for (topic, partition), offset in offsets.items()],
-        ), 3)
+        ), version)
         return answer.topics[0].partitions[0].error_code
+
+    async def write(self, transactional_id, producer, where, value, sequence):
+        """What Produce 12 does. Returns the error of adding the partition, or 0 after the append."""
+        error = await self.transactions.join(transactional_id, producer.id, producer.epoch, {where})
+        if not error:
+            self.produce(producer, where, value, sequence)
+        return error
+
+    async def end_with_epoch(self, transactional_id, producer, commit):
+        """EndTxn 5: the producer's next id and epoch."""
+        answer = await self(EndTxnRequest(
+            transactional_id=transactional_id, producer_id=producer.id, producer_epoch=producer.epoch, committed=commit
+        ), 5)
+        return SimpleNamespace(error=answer.error_code, id=answer.producer_id, epoch=answer.producer_epoch)
 
     async def end(self, transactional_id, producer, commit):
         answer = await self(EndTxnRequest(

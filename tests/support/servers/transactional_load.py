@@ -30,11 +30,13 @@ class TransactionalLoad(ServerLoad):
     that reads, changes and writes. What it asks again is what clients ask again: a coordinator that is being loaded,
     and CONCURRENT_TRANSACTIONS, while markers of the transaction before are being written (TransactionManager of
     Kafka's client: InitProducerIdHandler, AddPartitionsToTxnHandler).
-    `acknowledged`: transactions whose commit was answered.
+    `acknowledged`: transactions whose commit was answered. `gets_epochs`: as a client of transaction.version 2, which
+    adds no partitions before it writes, and gets an epoch with each EndTxn (KIP-890).
     """
 
-    def __init__(self, server, number):
+    def __init__(self, server, number, *, gets_epochs=False):
         super().__init__(server, number)
+        self.gets_epochs = gets_epochs
         self.name = f"load-{number}"
         self.rng = random.Random(number)
 
@@ -78,6 +80,31 @@ class TransactionalLoad(ServerLoad):
             time.sleep(0.005)
 
     def transaction(self, client):
+        if self.gets_epochs:
+            self.transaction_with_epoch(client)
+        else:
+            self.transaction_of_steps(client)
+
+    def transaction_with_epoch(self, client):
+        for partition in range(PARTITIONS):
+            batch = seglog.build_batch(
+                [(b"%d" % self.number, b"%d" % self.next)], transactional=True, base_sequence=0, **self.producer)
+            error = Errors.CONCURRENT_TRANSACTIONS
+            while error == Errors.CONCURRENT_TRANSACTIONS:
+                answer = client.ask(produce_request("orders", partition, batch, transactional_id=self.name), 12)
+                error = answer.responses[0].partition_responses[0].error_code
+            self.check("Produce", error)
+        self.commit_offset(client, 5)
+        commit = self.rng.random() < 0.8
+        answer = client.ask(EndTxnRequest(
+            transactional_id=self.name, **self.producer, committed=commit), 5)
+        self.check("EndTxn", answer.error_code)
+        if answer.producer_epoch != self.producer["producer_epoch"] + 1:
+            raise Refused(f"epoch {answer.producer_epoch} came after {self.producer}")
+        self.producer = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+        self.count(commit)
+
+    def transaction_of_steps(self, client):
         whose = {"transactional_id": self.name, **self.producer}
         request = AddPartitionsToTxnRequest
         errors = {Errors.CONCURRENT_TRANSACTIONS}
@@ -98,13 +125,21 @@ class TransactionalLoad(ServerLoad):
         self.sequence += 1
         answer = client.ask(AddOffsetsToTxnRequest(**whose, group_id=self.name), 3)
         self.check("AddOffsetsToTxn", answer.error_code)
-        request = TxnOffsetCommitRequest
-        answer = client.ask(request(**whose, group_id=self.name, generation_id_or_member_epoch=-1, topics=[
-            request.TxnOffsetCommitRequestTopic(name="orders", partitions=[
-                request.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=self.next + 1)])]), 3)
-        self.check("TxnOffsetCommit", answer.topics[0].partitions[0].error_code)
+        self.commit_offset(client, 3)
         commit = self.rng.random() < 0.8
         self.check("EndTxn", client.ask(EndTxnRequest(**whose, committed=commit), 3).error_code)
+        self.count(commit)
+
+    def commit_offset(self, client, version):
+        request = TxnOffsetCommitRequest
+        answer = client.ask(request(
+            transactional_id=self.name, **self.producer, group_id=self.name, generation_id_or_member_epoch=-1, topics=[
+                request.TxnOffsetCommitRequestTopic(name="orders", partitions=[
+                    request.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=self.next + 1)])]),
+            version)
+        self.check("TxnOffsetCommit", answer.topics[0].partitions[0].error_code)
+
+    def count(self, commit):
         if commit:
             self.next += 1
             self.acknowledged = self.next

@@ -41,18 +41,18 @@ def batch(first=0, count=3, magic=2, **how):
 LAST_OF_391 = {
     m.AlterPartitionReassignmentsRequest: 0,
     m.ApiVersionsRequest: 4,
-    m.ConsumerGroupDescribeRequest: -1,     # its brokers have none of these groups unless a feature is switched on
-    m.ConsumerGroupHeartbeatRequest: -1,
     m.DeleteGroupsRequest: 2,
     m.DescribeClusterRequest: 1,
     m.DescribeGroupsRequest: 5,
     m.DescribeLogDirsRequest: 4,
+    m.EndTxnRequest: 4,
     m.FetchRequest: 17,
     m.ListOffsetsRequest: 9,
     m.MetadataRequest: 12,
     m.OffsetCommitRequest: 9,
     m.OffsetFetchRequest: 9,
     m.ProduceRequest: 11,
+    m.TxnOffsetCommitRequest: 4,
     m.UpdateFeaturesRequest: 1,
 }
 

@@ -4,6 +4,7 @@ import time
 
 from seglog import build_batch
 from seglog.wire import messages as m
+from seglog.wire.error_codes import Errors
 from support.conversation import (
     LAST_OF_391,
     PATIENCE_S,
@@ -111,171 +112,6 @@ class NewestConversation(Conversation):
             protocol_name="range",
             assignments=[S.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"yours")]), 5)
         return joined.member_id
-
-    def newest_consumer_groups(self):
-        """By `range` where there are several members: which partitions `uniform` gives to whom is not Kafka's alone."""
-        self.topic("assigned", 4)
-        self.topic("further", 2)
-        self.settled(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
-        classic = self.joined("classic")
-        for version in later(m.ConsumerGroupHeartbeatRequest):
-            self.refused_members(version)
-            self.two_members(version)
-            self.static_members(version)
-        self.members_by_regex()
-        L = m.LeaveGroupRequest
-        self.settled(L(group_id="classic", members=[L.MemberIdentity(member_id=classic)]), 5)
-
-    def refused_members(self, version):
-        H = m.ConsumerGroupHeartbeatRequest
-        first = {"group_id": "refused", "member_id": "m", "rebalance_timeout_ms": 60_000,
-                 "subscribed_topic_names": ["assigned"], "topic_partitions": []}
-        row = H.TopicPartitions(topic_id=self.id_of("assigned"), partitions=[0])
-        for label, more in (
-            ("no rebalance timeout", {"rebalance_timeout_ms": -1}),
-            ("a rebalance timeout of 0", {"rebalance_timeout_ms": 0, "server_assignor": "none"}),
-            ("no partitions", {"topic_partitions": None}), ("partitions at first", {"topic_partitions": [row]}),
-            ("no topics", {"subscribed_topic_names": None}), ("no group", {"group_id": ""}),
-            ("an empty instance", {"instance_id": ""}), ("an empty rack", {"rack_id": ""}),
-            ("an unknown assignor", {"server_assignor": "mine"}), ("an empty assignor", {"server_assignor": ""}),
-            ("epoch 3", {"member_epoch": 3}), ("epoch -1", {"member_epoch": -1}),
-            ("epoch -2", {"member_epoch": -2}), ("epoch -2 of a static one", {"member_epoch": -2, "instance_id": "i"}),
-            ("epoch -3", {"member_epoch": -3}), ("of a classic group", {"group_id": "classic"}),
-            ("of a classic group, epoch 1", {"group_id": "classic", "member_epoch": 1}),
-            ("no id, epoch 1", {"member_epoch": 1, "member_id": ""}),
-            *((("no id", {"member_id": ""}), ("an expression that is none", {
-                "subscribed_topic_names": None, "subscribed_topic_regex": "("})) if version else ()),
-        ):
-            self.say(f"first, {label}", H(**first | more), version)
-        D = m.ConsumerGroupDescribeRequest
-        self.say("groups that are none", D(group_ids=["refused", "nowhere", "classic", ""]), version)
-
-    def two_members(self, version):
-        H, group = m.ConsumerGroupHeartbeatRequest, f"consumers-{version}"
-        epochs = {}
-
-        def beat(label, name, owned=None, epoch=None, **more):
-            """`owned`: partitions of the first topic."""
-            rows = owned and [H.TopicPartitions(topic_id=self.id_of("assigned"), partitions=owned)]
-            answer = self.say(label, H(
-                group_id=group, member_id=name, member_epoch=epochs.get(name, 0) if epoch is None else epoch,
-                topic_partitions=[] if owned == [] else rows, **more), version)
-            if not answer.error_code:
-                epochs[name] = answer.member_epoch
-
-        def described(label):
-            self.say(label, m.ConsumerGroupDescribeRequest(group_ids=[group]), version)
-
-        first = {"rebalance_timeout_ms": 60_000, "server_assignor": "range", "subscribed_topic_names": ["assigned"]}
-        beat("a joins", "a", [], **first)
-        described("one member")
-        beat("a says nothing", "a")
-        beat("a says what it has", "a", [0, 1, 2, 3])
-        beat("a says everything", "a", [0, 1, 2, 3], **first)
-        beat("b joins", "b", [], **first)
-        described("a is to give up")
-        beat("b gets nothing yet", "b", [])
-        beat("a is told to give up", "a", [0, 1, 2, 3])
-        described("a is told to give up")
-        beat("a says nothing while it gives up", "a")
-        beat("b gets nothing still", "b", [])
-        beat("a gave up", "a", [0, 1])
-        described("b is to get")
-        beat("b gets its part", "b", [])
-        described("two members")
-        for name, epoch in (("greater", 99), ("previous", epochs["a"] - 1), ("older", 0)):
-            beat(f"a with a {name} epoch", "a", [0, 1], epoch=epoch, **first)
-            beat(f"a with a {name} epoch and what it has not", "a", [0, 3], epoch=epoch, **first)
-            beat(f"a with a {name} epoch and nothing", "a", epoch=epoch, **first)
-        beat("b joins again", "b", [], epoch=0, **first)
-        described("b joined again")
-        beat("an unknown member", "x", epoch=2)
-        beat("a reads another topic, too", "a", [0, 1], subscribed_topic_names=["further", "assigned"])
-        beat("a reads a topic that is none", "a", [0, 1], subscribed_topic_names=["nowhere"])
-        described("a reads a topic that is none")
-        beat("a has nothing", "a", [])
-        beat("a reads no topic", "a", [], subscribed_topic_names=[])
-        described("a reads no topic")
-        beat("b gets everything", "b", [2, 3])
-        self.member_commits(version, group, epochs)
-        self.say(f"{group}", m.ListGroupsRequest(types_filter=["Consumer"], states_filter=["stable"]), 5)
-        for other in (5, 6):
-            self.say(f"{group}", m.DescribeGroupsRequest(groups=[group]), other)
-        self.say(f"{group}, with members", m.DeleteGroupsRequest(groups_names=[group]), 2)
-        J = m.JoinGroupRequest
-        self.say(f"of another protocol, {group}", J(
-            group_id=group, session_timeout_ms=30_000, rebalance_timeout_ms=30_000, protocol_type="other",
-            protocols=[J.JoinGroupRequestProtocol(name="range", metadata=b"m")]), 7)
-        of = m.HeartbeatRequest
-        self.say(f"of a classic member, {group}", of(group_id=group, generation_id=1, member_id="a"), 4)
-        beat("a leaves", "a", epoch=-1)
-        beat("a leaves again", "a", epoch=-1)
-        L = m.LeaveGroupRequest
-        self.say(f"of {group}", L(group_id=group, members=[
-            L.MemberIdentity(member_id="b"), L.MemberIdentity(member_id="x")]), 5)
-        described("no members")
-        self.say(f"{group}, without members", m.DeleteGroupsRequest(groups_names=[group]), 2)
-        described("a group that was deleted")
-
-    def member_commits(self, version, group, epochs):
-        C, F = m.OffsetCommitRequest, m.OffsetFetchRequest
-        part = C.OffsetCommitRequestPartition(partition_index=1, committed_offset=7, committed_metadata="of mine")
-        rows = [C.OffsetCommitRequestTopic(
-            name="assigned", topic_id=self.id_of("assigned"), partitions=[part])]
-        asked = [F.OffsetFetchRequestTopics(
-            name="assigned", topic_id=self.id_of("assigned"), partition_indexes=[1])]
-        for name, epoch in (("b", epochs["b"]), ("b", epochs["b"] + 1), ("b", -1), ("x", 1), ("", -1), ("", 1)):
-            label = f"by {name or 'no id'} of {group}, epoch {epoch}"
-            for other in (8, 9, 10):
-                self.say(label, C(
-                    group_id=group, member_id=name, generation_id_or_member_epoch=epoch, topics=rows), other)
-            for other in (9, 10):
-                self.say(label, F(groups=[F.OffsetFetchRequestGroup(
-                    group_id=group, member_id=name or None, member_epoch=epoch, topics=asked)]), other)
-
-    def static_members(self, version):
-        H, group = m.ConsumerGroupHeartbeatRequest, f"static-{version}"
-        how = {"group_id": group, "instance_id": "i", "rebalance_timeout_ms": 60_000, "rack_id": "r",
-               "subscribed_topic_names": ["assigned"]}
-
-        def beat(label, name, epoch, **more):
-            self.say(label, H(member_id=name, member_epoch=epoch, **how | {"topic_partitions": []} | more), version)
-
-        def described(label):
-            self.say(label, m.ConsumerGroupDescribeRequest(group_ids=[group]), version)
-
-        beat("a static one joins", "s", 0)
-        described("one static member")
-        beat("another of its instance", "t", 0)
-        beat("another of its instance, not new", "t", 1)
-        beat("an unknown instance", "s", 1, instance_id="j")
-        beat("it leaves for a while", "s", -2)
-        described("it left for a while")
-        beat("it is not new", "s", 1)
-        beat("it comes back with another id", "t", 0)
-        described("it came back")
-        beat("the old id", "s", 1)
-        beat("the old id leaves", "s", -1)
-        beat("the new id leaves", "t", -1)
-        described("it left")
-
-    def members_by_regex(self):
-        """Topics are matched some time after the heartbeat."""
-        H, version = m.ConsumerGroupHeartbeatRequest, 1
-        how = {"rebalance_timeout_ms": 60_000, "topic_partitions": []}
-        for number, regex in enumerate(("assig.*|fur[t]her", "__consumer_offse.s|assigned", "")):
-            group = f"regex-{number}"
-            asked = H(group_id=group, member_id="m", subscribed_topic_regex=regex, **how)
-            answer = self.say(f"first, by {regex!r}", asked, version)
-            end = time.monotonic() + PATIENCE_S
-            while regex and not answer.assignment.topic_partitions:
-                assert time.monotonic() < end, regex
-                time.sleep(0.05)
-                answer = self.settled(H(group_id=group, member_id="m", member_epoch=answer.member_epoch, **how,
-                                        subscribed_topic_regex=regex), version)
-            D = m.ConsumerGroupDescribeRequest
-            self.say(f"by {regex!r}", D(group_ids=[group]), version)
-            self.say(f"who matched {regex!r} leaves", H(group_id=group, member_id="m", member_epoch=-1), version)
 
     def newest_fetch(self):
         self.fetched_topic()
@@ -391,6 +227,115 @@ class NewestConversation(Conversation):
             self.say("of what is stable", F(groups=[ask("single", "offsets")], require_stable=True), version)
         L = m.LeaveGroupRequest
         self.settled(L(group_id="members", members=[L.MemberIdentity(member_id=member)]), 5)
+
+    def newest_transactions(self):
+        """Of a producer that gets an epoch with each EndTxn (transaction.version 2)."""
+        self.topic("transacted", 2)
+        self.topic("read-on")
+        self.settled(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+        self.await_topic("__consumer_offsets")
+        E, T = m.EndTxnRequest, m.TxnOffsetCommitRequest
+        for version in later(E):
+            name = f"with epochs {version}"
+            made = self.producer(name)
+            pid, epoch = made.producer_id, made.producer_epoch
+
+            def end(label, committed, epoch, version=version, name=name, pid=pid):
+                answer = self.say(label, E(
+                    transactional_id=name, producer_id=pid, producer_epoch=epoch, committed=committed), version)
+                return answer.producer_epoch
+
+            end("a commit of nothing", True, epoch)
+            end("of an unknown transactional id", True, epoch, name="nobody")
+            end("of another producer", True, epoch, pid=pid + 50)
+            end("of an epoch to come", False, epoch + 1)
+            end("of an epoch long gone", False, epoch - 1)
+            next_epoch = end("an abort of nothing", False, epoch)
+            end("the abort of nothing again", False, epoch)
+            end("the abort of nothing again, as a commit", True, epoch)
+            end("a commit of nothing after an abort", True, next_epoch)
+            epoch = end("another abort of nothing", False, next_epoch)
+            for committed in (True, False):
+                word = "commit" if committed else "abort"
+                self.write_in_transaction(word, name, pid, epoch)
+                next_epoch = end(f"the {word}", committed, epoch)
+                self.await_stable("transacted")
+                end(f"the {word} again", committed, epoch)
+                end(f"the other of the {word} with the old epoch", not committed, epoch)
+                self.say(f"of an old epoch, after the {word}", self.of_producer(name, pid, epoch), 12)
+                end(f"a commit of nothing after the {word}", True, next_epoch)
+                epoch = end(f"an abort of nothing after the {word}", False, next_epoch)
+            self.settled(self.of_producer(name, pid, epoch), 12)
+            init = m.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+            fencing = self.say(f"of another producer, before EndTxn v{version}", init, 4)
+            self.await_stable("transacted")
+            end("a commit by a fenced producer", True, epoch)
+            end("an abort by a fenced producer", False, epoch)
+            self.say("of a fenced producer", self.of_producer(name, pid, epoch), 12)
+            self.settled(self.of_producer(name, pid, fencing.producer_epoch), 12)
+            end("a commit by the new producer", True, fencing.producer_epoch)
+        name = "reader and writer"
+        made = self.producer(name)
+        ids = {"read-on": self.id_of("read-on"), "nowhere": UNKNOWN_ID, "": bytes(16)}
+        epoch = made.producer_epoch
+        for version in later(T):
+            def commit(label, topic="read-on", partition=0, epoch=epoch, version=version, **how):
+                part = T.TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=5)
+                row = T.TxnOffsetCommitRequestTopic(partitions=[part])
+                if version < 6:
+                    row.name = topic
+                else:
+                    row.topic_id = ids[topic]
+                self.say(label, T(**{
+                    "transactional_id": name, "group_id": f"of {version}", "producer_id": made.producer_id,
+                    "producer_epoch": epoch, "topics": [row], **how}), version)
+
+            commit("of an unknown topic", "nowhere")
+            commit("of no topic", "")
+            commit("of an unknown partition", partition=9)
+            commit("of an old epoch", epoch=epoch - 1)
+            commit("of another producer", producer_id=made.producer_id + 50)
+            commit("of an unknown transactional id", transactional_id="nobody")
+            commit("that begins a transaction")
+            commit("that goes on with it")
+            commit("of an unknown member", member_id="nobody", generation_id_or_member_epoch=3)
+            ended = self.settled(E(
+                transactional_id=name, producer_id=made.producer_id, producer_epoch=epoch, committed=True), 5)
+            epoch = ended.producer_epoch
+            F = m.OffsetFetchRequest
+            fetched = F(require_stable=True, groups=[F.OffsetFetchRequestGroup(
+                group_id=f"of {version}", topics=[F.OffsetFetchRequestTopics(
+                    topic_id=ids["read-on"], partition_indexes=[0])])])
+            self.await_marker(fetched)
+            self.say(f"after TxnOffsetCommit v{version}", fetched, 10)
+
+    def await_marker(self, fetched):
+        """Wait until offsets of a transaction are committed, which may be after the answer of its EndTxn."""
+        end = time.monotonic() + PATIENCE_S
+        while self.client.ask(fetched, 10).groups[0].topics[0].partitions[0].error_code == (
+                Errors.UNSTABLE_OFFSET_COMMIT):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    @staticmethod
+    def of_producer(name, pid, epoch, sequence=0, partition=0, topic="transacted"):
+        return produce(
+            topic, batch(producer_id=pid, producer_epoch=epoch, base_sequence=sequence, transactional=True),
+            transactional_id=name, partition=partition)
+
+    def write_in_transaction(self, word, name, pid, epoch):
+        """Say what begins a transaction, and what does not, with Produce alone."""
+        written = self.of_producer
+        self.say(f"of an unknown transactional id, before the {word}", written("nobody", pid, epoch), 12)
+        self.say(f"of an old epoch, before the {word}", written(name, pid, epoch - 1), 12)
+        self.say(f"of an epoch to come, before the {word}", written(name, pid, epoch + 1), 12)
+        self.say(f"of another producer, before the {word}", written(name, pid + 50, epoch), 12)
+        self.say(f"a transaction begins, before the {word}", written(name, pid, epoch), 12)
+        self.say(f"it goes on, before the {word}", written(name, pid, epoch, sequence=3), 12)
+        self.say(f"a second partition, before the {word}", written(name, pid, epoch, partition=1), 12)
+        self.say(f"an unknown topic, before the {word}", written(name, pid, epoch, topic="nowhere"), 12)
+        D = m.DescribeTransactionsRequest
+        self.say(f"before the {word}", D(transactional_ids=[name]), 0)
 
     def newest_administration(self):
         self.topic("administered", 2)
