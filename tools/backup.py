@@ -27,7 +27,8 @@ snapshot_option = click.option(
 
 @click.group(name="backup", cls=CommandGroup)
 def command() -> None:
-    """Back up logs and log dirs while they are in use, and look after the backups. `seglog restore` restores them.
+    """Back up logs, queues and log dirs while they are in use, and look after the backups. `seglog restore` restores
+    them.
 
     STORE is a directory, best on another machine's disk, or a URL: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
     webhdfs://HOST:PORT/PATH. docs/backup.md says what is promised, and what is not.
@@ -52,13 +53,14 @@ def create(
     source: Path, store: str, compression: str | None, reread: bool, every_s: int | None, dry_run: bool,
     no_progress: bool, store_options: Options, as_json: bool,
 ) -> int:
-    """Back up SRC to STORE: a partition directory, or a log dir with all its partitions.
+    """Back up SRC to STORE: a partition directory, a queue, a managed ledger, or a directory with any of these, such as
+    a log dir.
 
-    SRC may be in use, by seglog or by a Kafka broker: nothing in it is locked or changed. Each partition is backed up
-    as of one moment. What STORE has already is not stored again. A run that was killed is simply run again. Status 7 if
-    a partition of a log dir could not be backed up: the snapshot has the others. Also if the last segment of a
-    partition has damage that whole batches follow: it is stored byte by byte, and named. Status 5 if another run is at
-    work on STORE.
+    SRC may be in use, by seglog or by a Kafka broker: nothing in it is locked or changed. Each partition or queue is
+    backed up as of one moment. What STORE has already is not stored again. A run that was killed is simply run again.
+    Status 7 if a part of a log dir could not be backed up: the snapshot has the others. Also if a file that was growing
+    has damage that whole batches follow: it is stored byte by byte, and named. Status 5 if another run is at work on
+    STORE.
 
     With --every, the last snapshot of each hour stays, of those that this command makes. A run that fails is reported,
     and the next one follows.
@@ -109,26 +111,28 @@ def _show(done: BackupRun, *, dry_run: bool, as_json: bool) -> None:
     else:
         would = "would be stored" if dry_run else "stored"
         print(
-            f"{report.count_of(len(snapshot.partitions), 'partition')}, {done.unchanged:,} unchanged; "
+            f"{count_of_parts(len(snapshot.partitions), len(snapshot.ledgers))}, {done.unchanged:,} unchanged; "
             f"{report.size(snapshot.size_bytes)}; {report.size(done.read_bytes)} read, "
             f"{report.size(done.stored_bytes)} {would}"
         )
         for name, why in snapshot.left_out.items():
             report.note(f"left out: {name}: {why}")
+        of_ledgers = {ledger.name for ledger in snapshot.ledgers}
         for name, what in done.damaged.items():
             would = "would be stored" if dry_run else "stored"
-            report.note(f"damaged in the source, and {would} as it is: {name}/{what}; run `seglog verify`")
+            verify = "seglog ledger verify" if name in of_ledgers else "seglog verify"
+            report.note(f"damaged in the source, and {would} as it is: {name}/{what}; run `{verify}`")
         print(report.dry_run_text(True, apply=False) if dry_run else f"snapshot {snapshot.id}")
 
 
 @command.command(name="ls", cls=Command, only_reads=True)
 @store_argument
 @click.option("--snapshot", "snapshot_id", metavar="ID",
-              help="A snapshot: its id, the beginning of it, or `latest`. Lists its partitions.")
+              help="A snapshot: its id, the beginning of it, or `latest`. Lists what it has.")
 @store_option
 @json_option
 def list_(store: str, snapshot_id: str | None, store_options: Options, as_json: bool) -> int:
-    """List the snapshots in STORE, or the partitions of one."""
+    """List the snapshots in STORE, or the partitions, queues and ledgers of one."""
     backups = BackupStore(store, options=dict(store_options))
     if snapshot_id is not None:
         _list_partitions(backups.snapshot(snapshot_id), as_json=as_json)
@@ -140,10 +144,11 @@ def list_(store: str, snapshot_id: str | None, store_options: Options, as_json: 
         return 0
     rows = [
         [snapshot.id, report.moment(snapshot.began_at_ms), f"{snapshot.host}:{snapshot.source}",
-         f"{len(snapshot.partitions):,}", report.size(snapshot.size_bytes), report.size(snapshot.stored_bytes)]
+         f"{len(snapshot.partitions):,}", f"{len(snapshot.ledgers):,}", report.size(snapshot.size_bytes),
+         report.size(snapshot.stored_bytes)]
         for snapshot in snapshots
     ]
-    print(report.table(("snapshot", "began", "source", "partitions", "size", "added"), rows, left=(0, 1, 2)))
+    print(report.table(("snapshot", "began", "source", "partitions", "queues", "size", "added"), rows, left=(0, 1, 2)))
     return 0
 
 
@@ -154,11 +159,21 @@ def _list_partitions(snapshot: Snapshot, *, as_json: bool) -> None:
                 "partition", snapshot=snapshot.id, partition=part.name, log_start_offset=part.log_start_offset,
                 next_offset=part.next_offset, size_bytes=part.size_bytes, taken_at_ms=part.taken_at_ms,
             )
+        for ledger in snapshot.ledgers:
+            report.print_json(
+                "queue", snapshot=snapshot.id, name=ledger.name, kind=ledger.kind.value, size_bytes=ledger.size_bytes,
+                taken_at_ms=ledger.taken_at_ms,
+            )
         return
     rows = [
         [part.name, f"{part.log_start_offset:,}", f"{part.next_offset:,}", report.size(part.size_bytes),
          report.moment(part.taken_at_ms)]
         for part in snapshot.partitions
+    ]
+    rows += [
+        [f"{ledger.name} ({ledger.kind.value})", "", "", report.size(ledger.size_bytes),
+         report.moment(ledger.taken_at_ms)]
+        for ledger in snapshot.ledgers
     ]
     print(report.table(("partition", "first offset", "next offset", "size", "as of"), rows, left=(0, 4)))
     for name, why in snapshot.left_out.items():
@@ -271,9 +286,15 @@ def _fields(snapshot: Snapshot) -> Mapping[str, object]:
     return {
         "snapshot": snapshot.id, "source": snapshot.source, "host": snapshot.host,
         "began_at": f"{datetime.fromtimestamp(snapshot.began_at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "partitions": len(snapshot.partitions), "size_bytes": snapshot.size_bytes,
+        "partitions": len(snapshot.partitions), "queues": len(snapshot.ledgers), "size_bytes": snapshot.size_bytes,
         "stored_bytes": snapshot.stored_bytes,
     }
+
+
+def count_of_parts(partitions: int, ledgers: int) -> str:
+    """`1 partition, 2 queues or ledgers`."""
+    return report.count_of(partitions, "partition") + (
+        f", {ledgers:,} queue{'s' * (ledgers > 1)} or ledger{'s' * (ledgers > 1)}" if ledgers else "")
 
 
 def names_of(words: Sequence[str]) -> list[str]:

@@ -54,8 +54,8 @@ GROUPS = {
     "Move and serve": {
         "mirror": "Append the batches of one partition to another, unchanged.",
         "export": "Write topics into a Parquet, Delta or Iceberg table; a later run adds what is new.",
-        "backup": "Back up logs while they are in use: create, ls, check, forget, prune.",
-        "restore": "Restore partitions from a backup.",
+        "backup": "Back up logs and queues while they are in use: create, ls, check, forget, prune.",
+        "restore": "Restore partitions and queues from a backup.",
         "serve": "Let Kafka clients produce to and consume from a log dir.",
         "users": "List, add or remove the users of a log dir that is served, for SCRAM.",
         "cursors": "List the cursors of a log, or move one to another offset.",

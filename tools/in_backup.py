@@ -77,6 +77,11 @@ def places_in_backup(path: Path) -> Sequence[Place] | None:
     found = [part for part in snapshot.partitions if fnmatchcase(part.name, asked.path or "*")]
     if not found:
         left_out = snapshot.left_out.get(asked.path)
+        if asked.path in {ledger.name for ledger in snapshot.ledgers}:
+            raise NotALogError(
+                f"{asked.path} is no partition, but a queue or a ledger", file=path,
+                hint=f"restore it: seglog restore {asked.store} DST --snapshot {snapshot.id} --topic {asked.path}",
+            )
         raise NotALogError(
             f"the snapshot {snapshot.id} has no partition of this name" + (f": {left_out}" if left_out else ""),
             file=path, hint=f"`seglog backup ls {asked.store} --snapshot {snapshot.id}` lists them",

@@ -1,16 +1,18 @@
-"""`seglog restore`: partitions from a backup, or from a log dir in a store, into a log dir."""
+"""`seglog restore`: partitions and queues from a backup, or partitions from a log dir in a store, into a log dir."""
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from seglog.archive.backup_store import BackupStore
+from seglog.archive.restored_ledgers import RestoredLedger
+from seglog.archive.restoring import RestoredPartition
 from seglog.backups.repository import Repository
 from seglog.fs.files import OsFileSystem
 from seglog.stores.open_store import is_local
 
 from . import report, terminal
-from .backup import names_of, snapshot_option, store_argument
+from .backup import count_of_parts, names_of, snapshot_option, store_argument
 from .cli import Command
 from .options import (
     PATH,
@@ -28,7 +30,8 @@ from .options import (
 @store_argument
 @click.argument("target", metavar="DST", type=PATH)
 @snapshot_option
-@click.option("--topic", "topics", metavar="GLOB", multiple=True, help="Only topics that match. May be repeated.")
+@click.option("--topic", "topics", metavar="GLOB", multiple=True,
+              help="Only topics, queues and managed ledgers that match. May be repeated.")
 @click.option("--partition", "partitions", metavar="NAME", multiple=True,
               help="Only this partition, such as orders-0. May be repeated.")
 @click.option("--until", metavar="TIME", type=TimeType(),
@@ -49,14 +52,15 @@ def command(
     settings: Sequence[tuple[str, str]], no_progress: bool,
     store_options: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
-    """Restore a snapshot in STORE into the log dir DST, which is created; or only some topics and partitions.
+    """Restore a snapshot in STORE into the log dir DST, which is created; or only some topics, queues and partitions.
 
     STORE may also be the URL of a log dir, such as the result of `seglog spark convert`: its topics are copied, and
     partitions that are already there in the same version are skipped. Only --topic chooses then.
 
-    Each partition is as of its moment, and appears as a whole. Nothing that exists is replaced: status 2 if a partition
-    exists already. Indexes are rebuilt, and every checksum is checked. A run that was killed is run again, and goes
-    on. Status 7 if the source had damage: what was damaged is restored as it was, and named.
+    Each partition or queue is as of its moment, and appears as a whole. Nothing that exists is replaced: status 2 if
+    one exists already. Jobs that were in flight are delivered again. Indexes are rebuilt, and every checksum is
+    checked. A run that was killed is run again, and goes on. Status 7 if the source had damage: what was damaged is
+    restored as it was, and named.
     """
     if not is_local(store) and not Repository(store, dict(store_options), OsFileSystem()).exists:
         of_backups = {
@@ -76,33 +80,39 @@ def command(
             until=until, until_offset=until_offset, rename=_renamed(renamed), config=dict(settings), dry_run=dry_run,
             progress=progress,
         )
-    damaged = [f"{part.name}/{name}" for part in done.partitions for name in part.damaged]
-    size_bytes = sum(part.size_bytes for part in done.partitions)
+    parts: list[RestoredPartition | RestoredLedger] = [*done.partitions, *done.ledgers]
+    damaged = [f"{part.name}/{name}" for part in parts for name in part.damaged]
+    size_bytes = sum(part.size_bytes for part in parts)
     if as_json:
         for part in done.partitions:
             report.print_json(
                 "partition", partition=part.name, path=part.path, log_start_offset=part.log_start_offset,
                 next_offset=part.next_offset, size_bytes=part.size_bytes, damaged=list(part.damaged),
             )
+        for ledger in done.ledgers:
+            report.print_json(
+                "queue", name=ledger.name, kind=ledger.kind, path=ledger.path, size_bytes=ledger.size_bytes,
+                damaged=list(ledger.damaged),
+            )
         report.print_json(
-            "summary", **report.dry_run_fields(dry_run, bool(done.partitions), apply=False),
-            snapshot=done.snapshot.id, partitions=len(done.partitions),
+            "summary", **report.dry_run_fields(dry_run, bool(parts), apply=False),
+            snapshot=done.snapshot.id, partitions=len(done.partitions), queues=len(done.ledgers),
             size_bytes=size_bytes, found_whole=len(done.found_whole), damaged=damaged,
         )
     else:
         would = "would be restored" if dry_run else "restored"
         there = f"; {report.count_of(len(done.found_whole), 'other')} were there already" if done.found_whole else ""
         print(
-            f"{report.count_of(len(done.partitions), 'partition')}, {report.size(size_bytes)}, of the snapshot "
+            f"{count_of_parts(len(done.partitions), len(done.ledgers))}, {report.size(size_bytes)}, of the snapshot "
             f"{done.snapshot.id} {would}{there}"
         )
         for name in damaged:
             report.note(f"damaged in the source, and restored as it was: {name}; `seglog verify` shows where")
         if dry_run:
-            print(report.dry_run_text(bool(done.partitions), apply=False))
+            print(report.dry_run_text(bool(parts), apply=False))
     if damaged:
         return report.PARTIAL
-    return int(dry_run and bool(done.partitions))
+    return int(dry_run and bool(parts))
 
 
 def _copy_topics(

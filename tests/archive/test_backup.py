@@ -27,7 +27,6 @@ from seglog.stores.store import LocalStore
 from seglog.upkeep.index_rebuild import rebuild_indexes
 from support.backed_log import CONFIG, NOW, fill
 from support.command import partition_of
-from support.command import seglog as command
 from support.golden import golden_cases
 
 STORED_SUFFIXES = (".log", ".tlog", ".snapshot", ".txnindex")
@@ -199,46 +198,6 @@ def one_segment(data):
         return path, [batch.position for batch in partition.batches()]
 
 
-def test_ledgers_and_queues_are_refused_and_not_backed_up_in_part(data, store, in_memory):
-    """The directory of a ledger has a partition's name and a segment's files."""
-    with seglog.Queue(in_memory / "jobs") as queue:
-        queue.put(b"a job")
-        for source in (in_memory / "jobs", in_memory / "jobs/ledger-0"):
-            with pytest.raises(NotALogError, match=r"found a (managed )?ledger") as caught:
-                seglog.backup(source, store)
-            assert "copy its directory" in caught.value.hint
-    assert not store.exists()
-    with seglog.open(data / "orders-0") as log:
-        log.append(b"x")
-    shutil.copytree(in_memory / "jobs/ledger-0", data / "ledger-0")
-    snapshot = seglog.backup(data, store).snapshot
-    assert [part.name for part in snapshot.partitions] == ["orders-0"]
-    assert "found a ledger" in snapshot.left_out["ledger-0"]
-
-
-def test_queues_and_ledgers_beside_partitions_are_named_as_left_out(data, store, log):
-    with seglog.Queue(data / "jobs") as queue:
-        queue.put(b"a job")
-    shutil.copytree(data / "jobs/ledger-0", data / "old ledger")
-    (data / "notes").mkdir()        # nothing of seglog's
-    (data / "notes/manifest.txt").touch()
-    run = seglog.backup(data, store)
-    assert [part.name for part in run.snapshot.partitions] == ["orders-0"]
-    assert set(run.snapshot.left_out) == {"jobs", "old ledger"}
-    assert "found a managed ledger or a queue" in run.snapshot.left_out["jobs"]
-    assert "found a ledger" in run.snapshot.left_out["old ledger"]
-    assert seglog.BackupStore(store).snapshot().left_out == run.snapshot.left_out       # as stored
-    assert "left out: jobs: " in command("backup", "create", data, store, status=7).stderr
-
-
-def test_a_directory_of_queues_alone_is_no_log_dir(store, in_memory):
-    with seglog.Queue(in_memory / "queues/jobs") as queue:
-        queue.put(b"a job")
-    with pytest.raises(NotALogError, match="no segment"):
-        seglog.backup(in_memory / "queues", store)
-    assert not store.exists()
-
-
 def flip(path, position):
     raw = bytearray(path.read_bytes())
     raw[position] ^= 0x40
@@ -336,9 +295,9 @@ def test_a_log_that_is_backed_up_often_has_few_pieces(data, store, back):
             data / "orders-0/00000000000000000000.log").read_bytes()
     trees = 64 * 2500
     assert stored_bytes < 8 * size_bytes + trees
-    pieces = moments._worth_keeping(tuple(Piece("0" * 64, 1 << n) for n in range(20, 3, -1)), 16)
+    pieces = moments.worth_keeping(tuple(Piece("0" * 64, 1 << n) for n in range(20, 3, -1)), 16)
     assert [piece.size_bytes for piece in pieces] == []
-    kept = moments._worth_keeping((Piece("0" * 64, PIECE_BYTES), Piece("1" * 64, 99)), 98)
+    kept = moments.worth_keeping((Piece("0" * 64, PIECE_BYTES), Piece("1" * 64, 99)), 98)
     assert [piece.size_bytes for piece in kept] == [PIECE_BYTES, 99]
 
 
@@ -426,8 +385,8 @@ def test_segments_that_are_replaced_while_they_are_copied_are_copied_again(log, 
 
 def test_a_partition_that_always_changes_is_refused(log, data, store, monkeypatch):
     put = PieceStore._put
-    monkeypatch.setattr(moments, "_PAUSE_S", 0)
-    monkeypatch.setattr(moments, "_LOOKS_MAX", 3)
+    monkeypatch.setattr(moments, "PAUSE_S", 0)
+    monkeypatch.setattr(moments, "LOOKS_MAX", 3)
 
     def cut_each_time(self, piece):
         log.truncate_to(log.log_end_offset - 2)

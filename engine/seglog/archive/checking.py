@@ -3,7 +3,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from seglog.backups.manifest import STORE_FILE, Snapshot, SnapshotPartition, is_snapshot_id
+from seglog.backups.manifest import STORE_FILE, Snapshot, SnapshotLedger, SnapshotPartition, is_snapshot_id
 from seglog.backups.pieces import ZSTD_SUFFIX, Piece, PieceStore, is_digest
 from seglog.backups.repository import Repository
 from seglog.errors import CorruptBackupError, SeglogError, UnsupportedVersionError
@@ -55,7 +55,7 @@ class Usage:
         self.sizes: dict[str, int] = {}
         self.users: defaultdict[str, set[str]] = defaultdict(set)
         self.damaged: list[tuple[str, str, str]] = []       # file, what, snapshot
-        trees: dict[tuple[Piece, ...], SnapshotPartition] = {}
+        trees: dict[tuple[Piece, ...], SnapshotPartition | SnapshotLedger] = {}
         for name in _snapshot_files(repository):
             file = f"{repository.path}/snapshots/{name}"
             snapshot_id = name.removesuffix(".json")
@@ -69,13 +69,13 @@ class Usage:
             self.snapshots.append(snapshot)
             for file_of in snapshot.files:
                 self._use(file_of.pieces, snapshot_id)
-            for part in snapshot.partitions:
+            for part in snapshot.parts:
                 self._use(part.pieces, snapshot_id)
                 trees[part.pieces] = part
 
-        def read(part: SnapshotPartition) -> list[Piece] | SeglogError:
+        def read(part: SnapshotPartition | SnapshotLedger) -> list[Piece] | SeglogError:
             try:
-                return [piece for one in repository.partition(part, pieces).files for piece in one.pieces]
+                return [piece for one in repository.files(part, pieces) for piece in one.pieces]
             except (CorruptBackupError, UnsupportedVersionError) as error:
                 return error
 
@@ -87,7 +87,7 @@ class Usage:
             else:
                 found[part.pieces] = read_pieces
         for snapshot in self.snapshots:
-            for part in snapshot.partitions:
+            for part in snapshot.parts:
                 self._use(found.get(part.pieces, []), snapshot.id)
 
     def _use(self, pieces: "tuple[Piece, ...] | list[Piece]", snapshot_id: str) -> None:

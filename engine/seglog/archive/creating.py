@@ -1,17 +1,20 @@
-"""`seglog backup create`: one snapshot of a log or of a log dir, while they are in use."""
+"""`seglog backup create`: one snapshot of a log, a queue, a managed ledger or a log dir, while they are in use."""
 import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from seglog.archive.ledger_moments import MovingLedger
 from seglog.archive.moments import MovingPartition
 from seglog.backups.manifest import (
     INLINE_BYTES,
     LOG_DIR_FILES,
     BackedFile,
+    LedgerBackup,
     PartitionBackup,
     Snapshot,
+    SnapshotLedger,
     SnapshotPartition,
     in_pieces,
 )
@@ -20,7 +23,7 @@ from seglog.backups.repository import Repository, this_host
 from seglog.clock import Clock, SystemClock
 from seglog.errors import CorruptBackupError, InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
-from seglog.format.directory_kinds import DirectoryKind, is_of_ledgers, refuse_other_kind
+from seglog.format.directory_kinds import has_ledgers, refuse_mixed
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import missing, refusals
@@ -28,9 +31,6 @@ from seglog.stores.open_store import AnyPath
 from seglog.stores.store import LocalStore
 
 Progress = Callable[[int, int], None]
-
-# A ledger's directory looks like a partition: a backup of its .log alone would restore to nothing that opens.
-_LEDGERS_HINT = "managed ledgers, queues and ledgers are not backed up yet: close it and copy its directory"
 
 # Copied first, in this order: then no committed offset is behind the data, and every partition is in the metadata.
 _FIRST = (names.METADATA_TOPIC, "__transaction_state", "__consumer_offsets", "__share_group_state")
@@ -40,13 +40,14 @@ _FIRST = (names.METADATA_TOPIC, "__transaction_state", "__consumer_offsets", "__
 class BackupRun:
     """What `backup` did.
 
-    snapshot            its `left_out` names the partitions that could not be copied, and the queues and ledgers
+    snapshot            its `left_out` names the partitions, queues and ledgers that could not be copied
     read_bytes          of the source
     stored_objects, stored_bytes    that were added to the store
-    unchanged           partitions that are as the last snapshot has them
+    unchanged           partitions, queues and ledgers that are as the last snapshot has them
     is_new              the run made the snapshot; else nothing had changed, and it is the last one
-    damaged             {partition: what}: its last segment has damage that whole batches follow, and was stored byte by
-                        byte. `restore` and `verify` find all other damage
+    damaged             {partition, queue or ledger: what}: a segment, ledger or journal that was growing has damage
+                        that whole batches or records follow, and was stored byte by byte. `restore` and `verify` find
+                        all other damage
     """
 
     snapshot: Snapshot
@@ -63,10 +64,11 @@ def backup(
     compression: str | None = None, reread: bool = False, dry_run: bool = False, progress: Progress | None = None,
     clock: Clock | None = None, fs: FileSystem | None = None,
 ) -> BackupRun:
-    """Back up a partition directory, or a log dir with all its partitions, to a store, which is created if need be.
+    """Back up `src` to a store, which is created if need be: a partition directory, a managed ledger, a queue or a
+    ledger, or a directory with any of these directly below, such as a log dir.
 
-    `src` may be in use, by seglog or by a Kafka broker: nothing in it is locked or changed. Each partition is backed up
-    as of one moment; partitions have different moments. What the store has already is not stored again.
+    `src` may be in use, by seglog or by a Kafka broker: nothing in it is locked or changed. Each partition, queue or
+    ledger is backed up as of one moment; they have different moments. What the store has already is not stored again.
 
     `compression`: "zstd" or "none" for the objects of a new store. `reread`: read all files, and trust neither the last
     snapshot nor the times of files; read also the objects of the store that they need, and store again what is damaged.
@@ -89,7 +91,7 @@ def back_up(
     """As `backup`. `is_followed`: if nothing has changed, return the last snapshot, and make none. `following`: the
     last one that this `follow` made, which is removed if the new one is of the same hour."""
     source = Path(os.path.abspath(src))
-    directories = _partitions(source)
+    directories = _directories(source)
     _check_apart(source, repository)
     with nullcontext() if dry_run else repository.alone():
         if not dry_run:
@@ -128,12 +130,21 @@ class _Run:
     def all(self, *, reread: bool, dry_run: bool, is_followed: bool) -> BackupRun:
         pieces = self.repository.pieces(dry_run=dry_run, reread=reread)
         before = self._last_snapshot()
-        known = {part.name: part for part in before.partitions} if before is not None else {}
-        parts = []
+        known = {part.name: part for part in before.parts} if before is not None else {}
+        parts: list[SnapshotPartition] = []
+        ledgers: list[SnapshotLedger] = []
         for directory in self.directories:
             done_bytes = self._done_bytes
+            last = known.get(directory.name)
             try:
-                parts.append(self._partition(directory, known.get(directory.name), pieces, reread=reread))
+                with refusals("list", directory):
+                    refuse_mixed(directory)
+                if has_ledgers(directory):
+                    known_ledger = last if isinstance(last, SnapshotLedger) else None
+                    ledgers.append(self._ledger(directory, known_ledger, pieces, reread=reread))
+                else:
+                    known_partition = last if isinstance(last, SnapshotPartition) else None
+                    parts.append(self._partition(directory, known_partition, pieces, reread=reread))
             except (SeglogError, OSError) as error:
                 if pieces.failed or not self.is_log_dir or not isinstance(error, SeglogError):
                     raise
@@ -147,6 +158,7 @@ class _Run:
         snapshot = Snapshot(
             self.repository.new_id(self.began_at_ms), str(self.source), this_host(), self.is_log_dir, self.began_at_ms,
             max(self.clock.now_ms(), self.began_at_ms), tuple(parts), files, self.left_out, pieces.stored_bytes,
+            tuple(ledgers),
         )
         is_new = not is_followed or before is None or not _says_the_same(before, snapshot)
         if before is not None and not is_new:
@@ -171,8 +183,6 @@ class _Run:
     def _partition(
         self, directory: Path, known: SnapshotPartition | None, pieces: PieceStore, *, reread: bool
     ) -> SnapshotPartition:
-        with refusals("list", directory):
-            refuse_other_kind(directory, DirectoryKind.PARTITION, _LEDGERS_HINT)
         taken_at_ms = self.clock.now_ms()
         is_known = known is not None and known.fingerprint and not reread
         if known is not None and is_known and MovingPartition(directory).fingerprint() == known.fingerprint:
@@ -191,6 +201,31 @@ class _Run:
             directory.name, stored, fingerprint, found.size_bytes, found.log_start_offset, found.next_offset,
             taken_at_ms,
         )
+
+    def _ledger(
+        self, directory: Path, known: SnapshotLedger | None, pieces: PieceStore, *, reread: bool
+    ) -> SnapshotLedger:
+        taken_at_ms = self.clock.now_ms()
+        is_known = known is not None and known.fingerprint and not reread
+        if known is not None and is_known and MovingLedger(directory).fingerprint() == known.fingerprint:
+            self.unchanged += 1
+            return replace(known, taken_at_ms=taken_at_ms)
+        before = self._ledger_as_stored(known, pieces)
+        ledger = MovingLedger(directory, before, reread=reread)
+        found, fingerprint = ledger.copy(pieces, self._copied)
+        if ledger.damage:
+            self.damaged[directory.name] = ledger.damage
+        if before is not None and found == before and known is not None and not reread:
+            stored = known.pieces
+        else:
+            stored = tuple(pieces.put_each(in_pieces(found.to_bytes())))
+        return SnapshotLedger(directory.name, found.kind, stored, fingerprint, found.size_bytes, taken_at_ms)
+
+    def _ledger_as_stored(self, known: SnapshotLedger | None, pieces: PieceStore) -> LedgerBackup | None:
+        try:
+            return None if known is None else self.repository.ledger(known, pieces)
+        except CorruptBackupError:
+            return None
 
     def _as_stored(self, known: SnapshotPartition | None, pieces: PieceStore) -> PartitionBackup | None:
         """What the last snapshot has of a partition; None if that is damaged: then all is read again."""
@@ -223,32 +258,31 @@ class _Run:
 
 def _says_the_same(one: Snapshot, other: Snapshot) -> bool:
     def contents(snapshot: Snapshot) -> object:
-        return [(part.name, part.pieces) for part in snapshot.partitions], snapshot.files, dict(snapshot.left_out)
+        return [(part.name, part.pieces) for part in snapshot.parts], snapshot.files, dict(snapshot.left_out)
 
     return contents(one) == contents(other)
 
 
-def _partitions(source: Path) -> list[Path]:
-    """The partition directories of a source, in the order in which they are copied, then the queues and ledgers beside
-    them, which the run refuses by name. Raises NotALogError, StorageError."""
+def _directories(source: Path) -> list[Path]:
+    """The partition directories of a source, in the order in which they are copied, then the queues and ledgers. Raises
+    NotALogError, StorageError."""
     if not os.path.lexists(source):
         raise missing(source)
     with refusals("list", source):
-        if names.has_segments(source):
-            refuse_other_kind(source, DirectoryKind.PARTITION, _LEDGERS_HINT)
+        refuse_mixed(source)
+        if has_ledgers(source) or names.has_segments(source):
             return [source]
-        refuse_other_kind(source, DirectoryKind.LOG_DIR, _LEDGERS_HINT)
         found, of_ledgers = [], []
         for name in os.listdir(source):
             parsed = names.parse_partition_dir(name)
-            if parsed is not None and not parsed.mark and names.may_have_segments(source / name):
-                found.append((_rank(parsed.topic), parsed.topic, parsed.partition, source / name))
-            elif is_of_ledgers(source / name):
+            if has_ledgers(source / name):
                 of_ledgers.append(source / name)
-    if not found:
+            elif parsed is not None and not parsed.mark and names.may_have_segments(source / name):
+                found.append((_rank(parsed.topic), parsed.topic, parsed.partition, source / name))
+    if not found and not of_ledgers:
         raise NotALogError(
             "no segment (<20 digits>.log) in the directory or in those directly below it", file=source,
-            hint="pass a partition directory (orders-0), or the log dir above",
+            hint="pass a partition directory (orders-0), a queue or a managed ledger, or the directory above",
         )
     return [path for *_, path in sorted(found)] + sorted(of_ledgers)
 
@@ -260,6 +294,8 @@ def _rank(topic: str) -> int:
 def _size_bytes(directory: Path) -> int:
     """The bytes of its logs, for a progress bar: 0 if it cannot be listed."""
     try:
+        if has_ledgers(directory):
+            return sum(path.stat().st_size for path in directory.rglob("*.log"))
         with os.scandir(directory) as entries:
             return sum(entry.stat().st_size for entry in entries if names.is_log_file(entry.name))
     except OSError:

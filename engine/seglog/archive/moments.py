@@ -47,22 +47,22 @@ from seglog.state.checkpoints import offsets_or_none
 from seglog.state.reader_cursor import is_cursor_file
 
 # How often a partition that changes during its copy is copied again. Each time, only new data is read.
-_LOOKS_MAX = 100
-_PAUSE_S, _PAUSE_S_MAX = 0.005, 1.0
+LOOKS_MAX = 100
+PAUSE_S, PAUSE_S_MAX = 0.005, 1.0
 # A second change within this time may leave a file's time as it was: the kernel's clock ticks.
-_TICK_NS = 20_000_000
+TICK_NS = 20_000_000
 _LINES = (names.LOG_START_OFFSET_CHECKPOINT, names.REPLICATION_CHECKPOINT, names.CLEANER_CHECKPOINT)
 
 Copied = Callable[[int], None]
 Lines = tuple[int | None, int | None, int | None]
 
 
-class _ChangedError(Exception):
+class ChangedError(Exception):
     """A file is not, or no longer, what the look at the log found."""
 
 
 @dataclass(slots=True)
-class _Copy:
+class FileCopy:
     """A file to be stored: the pieces that the store has of it, and where the others end. Or `raw`: its bytes."""
 
     name: str
@@ -79,21 +79,21 @@ class _Copy:
         return sum(piece.size_bytes for piece in self.kept)
 
     def data(self) -> Iterator[bytes]:
-        """The bytes of the pieces that the store lacks. Raises _ChangedError."""
+        """The bytes of the pieces that the store lacks. Raises ChangedError."""
         if self.raw is not None:
             yield from in_pieces(self.raw)
         elif self.ends:
             start = self.start
-            with _as_changes(self.path), FileMapping(self.path) as whole:
+            with as_changes(self.path), FileMapping(self.path) as whole:
                 if len(whole) < self.size_bytes:
-                    raise _ChangedError(f"{self.path.name} became shorter")
+                    raise ChangedError(f"{self.path.name} became shorter")
                 view = memoryview(whole)
                 for end in self.ends:
                     yield bytes(view[start:end])
                     whole.check_whole()
                     start = end
 
-    def until(self, end: int) -> "_Copy":
+    def until(self, end: int) -> "FileCopy":
         """A small file without what lies behind the end of the log."""
         assert self.raw is not None
         raw = content_until(self.raw, self.path, end)
@@ -104,8 +104,8 @@ class _Copy:
         return BackedFile(self.name, self.size_bytes, mtime_ns, inode, self.mode, (*self.kept, *pieces))
 
 
-class _as_changes:
-    """In this block, a file that is gone, or became shorter while it was read, is a _ChangedError."""
+class as_changes:
+    """In this block, a file that is gone, or became shorter while it was read, is a ChangedError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -117,7 +117,7 @@ class _as_changes:
         gone = (isinstance(error, StorageError) and error.errno in (None, errno.ENOENT)) or isinstance(
             error, FileNotFoundError)
         if gone:
-            raise _ChangedError(f"{self._path.name}: {error}") from error
+            raise ChangedError(f"{self._path.name}: {error}") from error
 
 
 class MovingPartition:
@@ -144,14 +144,14 @@ class MovingPartition:
         StorageError, also if the partition changes faster than it can be copied.
         """
         with Follower(self.directory) as log:
-            for look in range(_LOOKS_MAX):
+            for look in range(LOOKS_MAX):
                 try:
                     return self._moment(log, pieces, copied)
-                except (_ChangedError, OffsetOutOfRangeError) as change:
+                except (ChangedError, OffsetOutOfRangeError) as change:
                     what = str(change)
-                time.sleep(min(_PAUSE_S * look, _PAUSE_S_MAX))
+                time.sleep(min(PAUSE_S * look, PAUSE_S_MAX))
         raise StorageError(
-            f"the partition changed each of {_LOOKS_MAX} times that it was copied, at last: {what}",
+            f"the partition changed each of {LOOKS_MAX} times that it was copied, at last: {what}",
             file=self.directory, hint="run again when less changes, or back up a snapshot of the file system",
         )
 
@@ -160,26 +160,26 @@ class MovingPartition:
         with refusals("list", self.directory):
             logs = settled_log_files(self.directory)
         if not logs:
-            raise _ChangedError("its segments are gone")
+            raise ChangedError("its segments are gone")
         *sealed, active = logs
         lines = self._lines()
         start = max(lines[0] or 0, names.parse_base_offset(next(iter(logs)).name))
-        with _as_changes(active):
+        with as_changes(active):
             end = log._scanned_end(active, None)
         copies = [self._of_log(path, None) for path in sealed]
         behind, self.damage = self._behind(log, active, end)
         position, next_offset = behind.position, behind.next_offset
         if self.damage:
-            tail: LastBatch | None = LastBatch(end.position, _crc(active, end.position, position))
-            with _as_changes(active):
+            tail: LastBatch | None = LastBatch(end.position, crc_of(active, end.position, position))
+            with as_changes(active):
                 if log._scanned_end(active, end) != end:
-                    raise _ChangedError(f"{active.name} was being written")
+                    raise ChangedError(f"{active.name} was being written")
         else:
             tail = self._last_batch(log, active, end)
         copies.append(self._of_log(active, position))
         copies += self._small_files(active, next_offset)
         copies += [copy.until(next_offset) for copy in cursors]
-        files = self._store(copies, pieces, copied)
+        files = store_copies(copies, self._copied, pieces, copied)
 
         picture = log._settled()
         epoch = picture.epoch
@@ -187,7 +187,7 @@ class MovingPartition:
             _wait_for_tick(copies[: len(sealed)])
         self._check_unchanged(logs, copies, tail, position, lines)
         if log._settled().epoch != epoch:
-            raise _ChangedError("segments were truncated, replaced or removed")
+            raise ChangedError("segments were truncated, replaced or removed")
         made = PartitionBackup(
             self.directory.name, start, next_offset, _at_most(lines[1], next_offset),
             _at_most(lines[2], next_offset), tuple(sorted(files, key=lambda file: file.name)), tail,
@@ -196,61 +196,61 @@ class MovingPartition:
         is_whole = all(file.size_bytes == copy.identity.size_bytes for file, copy in zip(files, copies, strict=True))
         identities = {file.name: file.identity for file in files}
         # Without a fingerprint, the next run finds the damage again, and names it, too.
-        return made, _fingerprint(identities, lines) if is_whole and not self.damage else ""
+        return made, fingerprint_of(identities, lines) if is_whole and not self.damage else ""
 
     def _check_unchanged(
-        self, logs: Mapping[Path, int], copies: Iterable[_Copy], tail: LastBatch | None, position: int, lines: Lines
+        self, logs: Mapping[Path, int], copies: Iterable[FileCopy], tail: LastBatch | None, position: int, lines: Lines
     ) -> None:
-        """Raise _ChangedError unless the log that was copied is still there, however much was appended to it."""
+        """Raise ChangedError unless the log that was copied is still there, however much was appended to it."""
         *sealed, active = logs
         with refusals("list", self.directory):
             now = settled_log_files(self.directory)
         for path, inode in logs.items():
             if now.get(path) != inode:
-                raise _ChangedError(f"{path.name} was replaced or removed")
+                raise ChangedError(f"{path.name} was replaced or removed")
         for path, copy in zip(sealed, copies, strict=False):
-            if _identity(path)[0] != copy.identity:
-                raise _ChangedError(f"{path.name} was changed")
-        if tail is not None and _crc(active, tail.position, position) != tail.crc32c:
-            raise _ChangedError(f"{active.name} was truncated")
+            if identity_of(path)[0] != copy.identity:
+                raise ChangedError(f"{path.name} was changed")
+        if tail is not None and crc_of(active, tail.position, position) != tail.crc32c:
+            raise ChangedError(f"{active.name} was truncated")
         if self._lines()[0] != lines[0]:
-            raise _ChangedError("the log start offset moved")
+            raise ChangedError("the log start offset moved")
 
     # --- what is copied --------------------------------------------------------------------------
 
-    def _of_log(self, path: Path, end: int | None) -> _Copy:
+    def _of_log(self, path: Path, end: int | None) -> FileCopy:
         """A .log, up to `end`: the whole file without."""
-        identity, mode = _identity(path)
+        identity, mode = identity_of(path)
         name = path.name.removesuffix(names.SWAP_SUFFIX)
         size_bytes = identity.size_bytes if end is None else end
         if identity.size_bytes < size_bytes:
-            raise _ChangedError(f"{path.name} became shorter")
+            raise ChangedError(f"{path.name} became shorter")
         before = self._before.get(name)
         kept: tuple[Piece, ...] = ()
         if before is not None and not self._reread:
             if end is None and before.identity == identity:
                 kept = before.pieces
             elif self._is_prefix(before, path, identity, size_bytes):
-                kept = _worth_keeping(before.pieces, size_bytes - before.size_bytes)
+                kept = worth_keeping(before.pieces, size_bytes - before.size_bytes)
         start = sum(piece.size_bytes for piece in kept)
-        ends = _ends(start, size_bytes, [] if before is None or kept else before.pieces)
-        return _Copy(name, path, identity, mode, size_bytes, kept, ends)
+        ends = ends_of(start, size_bytes, [] if before is None or kept else before.pieces)
+        return FileCopy(name, path, identity, mode, size_bytes, kept, ends)
 
     def _is_prefix(self, before: BackedFile, path: Path, identity: Identity, size_bytes: int) -> bool:
         """Whether what the store has of the log that grew is still how the log begins."""
         if before.name != self._grew or self._tail is None or before.inode != identity.inode:
             return False
         return before.size_bytes <= size_bytes and (
-            _crc(path, self._tail.position, before.size_bytes) == self._tail.crc32c
+            crc_of(path, self._tail.position, before.size_bytes) == self._tail.crc32c
         )
 
     def _behind(self, log: Follower, active: Path, end: End) -> tuple[End, str]:
         """The end of what is copied of the segment that grows, and what is damaged before it. An unfinished write is
         left out: no whole batch follows it."""
-        if _identity(active)[0].size_bytes <= end.position:
+        if identity_of(active)[0].size_bytes <= end.position:
             return end, ""
         base_offset = names.parse_base_offset(active.name)
-        with _as_changes(active):
+        with as_changes(active):
             check = check_behind(active, base_offset, end.position, end.next_offset, log.config)
         if not (
             check.has_run_behind_damage or check.foreign_magics or any(lost.is_misplaced for lost in check.damages)
@@ -272,15 +272,15 @@ class MovingPartition:
             return None
         segment = Segment(path, decompress=log._decompress, published=PublishedEnd(end))
         try:
-            with _as_changes(path):
+            with as_changes(path):
                 last = segment.find_offset(end.next_offset - 1)
         finally:
             segment.close()
         if last is None or last.position + last.size_bytes != end.position:
             return None
-        return LastBatch(last.position, _crc(path, last.position, end.position))
+        return LastBatch(last.position, crc_of(path, last.position, end.position))
 
-    def _small_files(self, active: Path, next_offset: int) -> Iterator[_Copy]:
+    def _small_files(self, active: Path, next_offset: int) -> Iterator[FileCopy]:
         """The files beside the logs, except cursors. None tells of offsets behind the end."""
         with refusals("list", self.directory):
             listed = set(os.listdir(self.directory))
@@ -296,29 +296,29 @@ class MovingPartition:
             if not is_until(name, next_offset):
                 continue
             try:
-                identity, mode = _identity(path)
+                identity, mode = identity_of(path)
                 raw = read_file(path)
-                if _identity(path)[0] != identity:
-                    raise _ChangedError(f"{name} was changed")
-            except (_ChangedError, FileNotFoundError):
+                if identity_of(path)[0] != identity:
+                    raise ChangedError(f"{name} was changed")
+            except (ChangedError, FileNotFoundError):
                 if parsed is not None and parsed.suffix == names.SNAPSHOT_SUFFIX:
                     continue        # a broker keeps only the last ones; the log tells all that it told
-                raise _ChangedError(f"{name} was changed or removed") from None
+                raise ChangedError(f"{name} was changed or removed") from None
             raw = content_until(raw, path.with_name(name), next_offset)
-            yield _Copy(name, path, identity, mode, len(raw), raw=raw)
+            yield FileCopy(name, path, identity, mode, len(raw), raw=raw)
 
-    def _cursors(self) -> list[_Copy]:
+    def _cursors(self) -> list[FileCopy]:
         with refusals("list", self.directory):
             found = sorted(filter(is_cursor_file, os.listdir(self.directory)))
         copies = []
         for name in found:
             path = self.directory / name
             try:
-                identity, mode = _identity(path)
+                identity, mode = identity_of(path)
                 raw = read_file(path)
-            except (_ChangedError, FileNotFoundError):
+            except (ChangedError, FileNotFoundError):
                 continue        # it was removed
-            copies.append(_Copy(name, path, identity, mode, len(raw), raw=raw))
+            copies.append(FileCopy(name, path, identity, mode, len(raw), raw=raw))
         return copies
 
     def _lines(self) -> Lines:
@@ -343,68 +343,73 @@ class MovingPartition:
                     found[entry.name] = Identity(status.st_ino, status.st_size, status.st_mtime_ns)
                 elif entry.name.endswith((names.SWAP_SUFFIX, names.CLEANED_SUFFIX)):
                     return ""
-        return _fingerprint(found, self._lines())
-
-    # --- copying ---------------------------------------------------------------------------------
-
-    def _store(self, copies: list[_Copy], pieces: PieceStore, copied: Copied) -> list[BackedFile]:
-        made = pieces.put_each(self._data(copies, copied))
-        files = []
-        for copy in copies:
-            known = self._copied.get((copy.name, copy.identity))
-            if known is not None and known.size_bytes == copy.size_bytes:
-                files.append(known)
-            elif copy.raw is not None and len(copy.raw) <= INLINE_BYTES:
-                files.append(replace(copy.stored(()), inline=copy.raw))
-            else:
-                count = len(copy.ends) if copy.raw is None else len(in_pieces(copy.raw))
-                files.append(copy.stored(tuple(next(made) for _ in range(count))))
-                if copy.raw is None:
-                    self._copied[copy.name, copy.identity] = files[-1]
-        for _ in made:      # there is none; but what was begun comes to its end
-            raise AssertionError("more pieces were stored than there are")
-        return files
-
-    def _data(self, copies: Iterable[_Copy], copied: Copied) -> Iterator[bytes]:
-        """The pieces of all files, in order; of those that are stored by now, none."""
-        for copy in copies:
-            known = self._copied.get((copy.name, copy.identity))
-            if known is not None and known.size_bytes == copy.size_bytes:
-                continue
-            if copy.raw is not None and len(copy.raw) <= INLINE_BYTES:
-                continue
-            for data in copy.data():
-                yield data
-                copied(len(data))
+        return fingerprint_of(found, self._lines())
 
 
-def _identity(path: Path) -> tuple[Identity, int]:
-    """The identity and the mode of a file. Raises _ChangedError if it is gone, StorageError."""
+def store_copies(
+    copies: list[FileCopy], stored: dict[tuple[str, Identity], BackedFile], pieces: PieceStore, copied: Copied
+) -> list[BackedFile]:
+    """Store the copies. `stored`: the logs that this run has stored by now, to which these are added."""
+    made = pieces.put_each(_data(copies, stored, copied))
+    files = []
+    for copy in copies:
+        known = stored.get((copy.name, copy.identity))
+        if known is not None and known.size_bytes == copy.size_bytes:
+            files.append(known)
+        elif copy.raw is not None and len(copy.raw) <= INLINE_BYTES:
+            files.append(replace(copy.stored(()), inline=copy.raw))
+        else:
+            count = len(copy.ends) if copy.raw is None else len(in_pieces(copy.raw))
+            files.append(copy.stored(tuple(next(made) for _ in range(count))))
+            if copy.raw is None:
+                stored[copy.name, copy.identity] = files[-1]
+    for _ in made:      # there is none; but what was begun comes to its end
+        raise AssertionError("more pieces were stored than there are")
+    return files
+
+
+def _data(
+    copies: Iterable[FileCopy], stored: Mapping[tuple[str, Identity], BackedFile], copied: Copied
+) -> Iterator[bytes]:
+    """The pieces of all files, in order; of those that are stored by now, none."""
+    for copy in copies:
+        known = stored.get((copy.name, copy.identity))
+        if known is not None and known.size_bytes == copy.size_bytes:
+            continue
+        if copy.raw is not None and len(copy.raw) <= INLINE_BYTES:
+            continue
+        for data in copy.data():
+            yield data
+            copied(len(data))
+
+
+def identity_of(path: Path) -> tuple[Identity, int]:
+    """The identity and the mode of a file. Raises ChangedError if it is gone, StorageError."""
     try:
         status = os.stat(path)
     except FileNotFoundError as error:
-        raise _ChangedError(f"{path.name} was removed") from error
+        raise ChangedError(f"{path.name} was removed") from error
     except OSError as error:
         raise storage_error(error, "look at", path) from error
     return Identity(status.st_ino, status.st_size, status.st_mtime_ns), stat.S_IMODE(status.st_mode) & 0o666
 
 
-def _wait_for_tick(copies: Iterable[_Copy]) -> None:
+def _wait_for_tick(copies: Iterable[FileCopy]) -> None:
     """Wait until any change of the files would have given them other times."""
     ago_ns = time.time_ns() - max((copy.identity.mtime_ns for copy in copies), default=0)
-    if 0 <= ago_ns < _TICK_NS:
-        time.sleep((_TICK_NS - ago_ns) / 1e9)
+    if 0 <= ago_ns < TICK_NS:
+        time.sleep((TICK_NS - ago_ns) / 1e9)
 
 
-def _crc(path: Path, start: int, stop: int) -> int:
-    """The CRC-32C of these bytes of a file. Raises _ChangedError if it lacks them."""
-    with _as_changes(path), FileMapping(path) as whole:
+def crc_of(path: Path, start: int, stop: int) -> int:
+    """The CRC-32C of these bytes of a file. Raises ChangedError if it lacks them."""
+    with as_changes(path), FileMapping(path) as whole:
         if len(whole) < stop:
-            raise _ChangedError(f"{path.name} became shorter")
+            raise ChangedError(f"{path.name} became shorter")
         return crc32c(memoryview(whole)[start:stop])
 
 
-def _worth_keeping(pieces: tuple[Piece, ...], appended_bytes: int) -> tuple[Piece, ...]:
+def worth_keeping(pieces: tuple[Piece, ...], appended_bytes: int) -> tuple[Piece, ...]:
     """Without the last pieces that are as small as what was appended: they are stored again, together with it.
 
     So a log that is backed up each second has few pieces, and each byte is stored a few times.
@@ -416,7 +421,7 @@ def _worth_keeping(pieces: tuple[Piece, ...], appended_bytes: int) -> tuple[Piec
     return pieces[:count]
 
 
-def _ends(start: int, size_bytes: int, pieces: Iterable[Piece]) -> tuple[int, ...]:
+def ends_of(start: int, size_bytes: int, pieces: Iterable[Piece]) -> tuple[int, ...]:
     """Where the pieces of [start, size_bytes) end: where `pieces` of the same file did, as far as known."""
     ends, position = [], 0
     for piece in pieces:
@@ -430,7 +435,7 @@ def _ends(start: int, size_bytes: int, pieces: Iterable[Piece]) -> tuple[int, ..
     return tuple(ends)
 
 
-def _fingerprint(identities: Mapping[str, Identity], lines: Lines) -> str:
+def fingerprint_of(identities: Mapping[str, Identity], lines: Lines) -> str:
     told = "\n".join(f"{name} {identity}" for name, identity in sorted(identities.items()))
     return hashlib.sha256(f"{lines}\n{told}".encode()).hexdigest()
 

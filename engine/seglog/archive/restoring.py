@@ -1,8 +1,8 @@
-"""`seglog restore`: partitions of a snapshot, or all of it, as a log dir.
+"""`seglog restore`: partitions, queues and ledgers of a snapshot, or all of it, as a log dir.
 
     journal ── partition: staged, checked, indexed, renamed ── ... ── the log dir's own files ── journal removed
 
-A partition appears as a whole. meta.properties comes last, so a broker does not start on half a restore. A run that
+Each appears as a whole. meta.properties comes last, so a broker does not start on half a restore. A run that
 finds the journal of its snapshot goes on where the one before was killed.
 """
 import os
@@ -13,7 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from seglog.archive.restored_files import RestoredFiles, RestoreEnd
-from seglog.backups.manifest import BackedFile, PartitionBackup, Snapshot, SnapshotPartition
+from seglog.archive.restored_ledgers import RestoredLedger, restore_ledger
+from seglog.backups.manifest import BackedFile, PartitionBackup, Snapshot, SnapshotLedger, SnapshotPartition
 from seglog.backups.pieces import PieceStore
 from seglog.backups.repository import Repository, file_content
 from seglog.config import LogConfig
@@ -30,7 +31,7 @@ from seglog.fs.aside import make_directories, write_atomically
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.mapping import read_file
-from seglog.fs.staging import Staging, remove_leftovers
+from seglog.fs.staging import Staging, remove_beside_leftovers, remove_leftovers
 from seglog.reading.arguments import checked_config
 from seglog.reading.settings import LogSettings
 from seglog.reading.times import Time, to_time_bound_ms
@@ -62,11 +63,12 @@ class RestoredPartition:
 
 @dataclass(slots=True)
 class RestoreRun:
-    """What `restore` did: the snapshot, the partitions that were restored, and in `found_whole` the names of those that
-    a killed run had restored."""
+    """What `restore` did: the snapshot, the partitions, queues and ledgers that were restored, and in `found_whole` the
+    names of those that a killed run had restored."""
 
     snapshot: Snapshot
     partitions: list[RestoredPartition] = field(default_factory=list)
+    ledgers: list[RestoredLedger] = field(default_factory=list)
     found_whole: list[str] = field(default_factory=list)
 
 
@@ -77,19 +79,21 @@ def restore(
     options: Mapping[str, str] | None = None, dry_run: bool = False, progress: Progress | None = None,
     fs: FileSystem | None = None,
 ) -> RestoreRun:
-    """Restore partitions of a snapshot into the log dir `dst`, which is created if need be; nothing there is replaced.
+    """Restore what a snapshot has into the log dir `dst`, which is created if need be; nothing there is replaced.
 
-    `snapshot`: its id, or the beginning of it. `topics`: names or globs such as `orders-*`; `partitions`: names such as
-    `orders-0`; all of the snapshot if neither is given. Each partition is as of its moment: records, offsets,
-    producers, leader epochs, cursors. Indexes are built again, and every checksum is checked: a batch that was damaged
-    in the source stays as it was, and is named.
+    `snapshot`: its id, or the beginning of it. `topics`: names or globs such as `orders-*`, of topics, queues and
+    managed ledgers; `partitions`: names such as `orders-0`; all of the snapshot if neither is given. Each partition is
+    as of its moment: records, offsets, producers, leader epochs, cursors. So is each queue, with all its priorities:
+    jobs, acknowledgements, attempts, delays, dead jobs; jobs that were in flight are delivered again. Indexes are built
+    again, and every checksum is checked: a batch that was damaged in the source stays as it was, and is named.
 
     `until`: a time, as for `Log.read`; each partition ends before its first batch that has a later record.
-    `until_offset`: a partition ends before the batch that holds this offset; name partitions or topics. `rename`:
-    {topic: its new name}; a renamed partition has no topic id. `config`: settings that the indexes depend on and the
-    logs do not keep, index.interval.bytes and segment.index.bytes; Kafka's defaults otherwise.
+    `until_offset`: a partition ends before the batch that holds this offset; name partitions or topics. A queue or
+    managed ledger is refused with either. `rename`: {topic: its new name}; a renamed partition has no topic id.
+    `config`: settings that the indexes depend on and the logs do not keep, index.interval.bytes and
+    segment.index.bytes; Kafka's defaults otherwise.
 
-    Raises InvalidArgumentError if a partition exists already or the snapshot has none of that name, CorruptBackupError,
+    Raises InvalidArgumentError if one of them exists already or the snapshot has none of that name, CorruptBackupError,
     LogLockedError if a broker runs on `dst`, StorageError. What is restored by then stays; another run goes on with it.
     """
     target = Path(os.path.abspath(dst))
@@ -99,19 +103,31 @@ def restore(
     repository = Repository(store, options, fs)
     found = repository.snapshot(snapshot)
     chosen = _renamed(_chosen(found, topics, partitions), rename or {})
+    ledgers = {name: part for name, part in chosen.items() if isinstance(part, SnapshotLedger)}
+    if ledgers and end is not None:
+        first, ledger = next(iter(ledgers.items()))
+        raise InvalidArgumentError(
+            f"the {ledger.kind.value} {first} cannot be restored up to a time or an offset",
+            hint="leave out the end, or choose topics of Kafka's: --topic",
+        )
     run = RestoreRun(found)
     is_whole = not topics and not partitions
     if dry_run:
         _check_free(target, list(chosen))
         run.partitions = [
             RestoredPartition(name, target / name, part.log_start_offset, part.next_offset, part.size_bytes)
-            for name, part in chosen.items()
+            for name, part in chosen.items() if isinstance(part, SnapshotPartition)
+        ]
+        run.ledgers = [
+            RestoredLedger(name, one.kind.value, target / name, one.size_bytes) for name, one in ledgers.items()
         ]
         return run
     refuse_file_in_the_way(target)
     make_directories(fs, target)
     with suppress(LogLockedError), lock_log_dir(fs, target):        # with a writer beside us they stay
         remove_leftovers(fs, target)
+        for name in ledgers:
+            remove_beside_leftovers(fs, target / name)
     with LogDirState(fs, target) as log_dir:
         done = _begin(fs, target, found, list(chosen))
         pieces = repository.pieces()
@@ -122,6 +138,8 @@ def restore(
             if name in done:
                 run.found_whole.append(name)
                 told.add(part.size_bytes)
+            elif isinstance(part, SnapshotLedger):
+                run.ledgers.append(restore_ledger(fs, target / name, repository.ledger(part, pieces), pieces, told.add))
             else:
                 backed = repository.partition(part, pieces)
                 run.partitions.append(_restore(fs, log_dir, target / name, backed, pieces, checked, end, told))
@@ -149,40 +167,48 @@ class _Told:
             self._progress(self._done_bytes, self._total_bytes)
 
 
-def _chosen(snapshot: Snapshot, topics: Collection[str], partitions: Collection[str]) -> list[SnapshotPartition]:
+_Part = SnapshotPartition | SnapshotLedger
+
+
+def _topic_of(part: _Part) -> str:
+    """That of a partition; a queue or ledger is named as a whole."""
+    return part.name if isinstance(part, SnapshotLedger) else part.name.rpartition("-")[0]
+
+
+def _chosen(snapshot: Snapshot, topics: Collection[str], partitions: Collection[str]) -> list[_Part]:
     if isinstance(topics, str) or isinstance(partitions, str):
         raise InvalidArgumentError("topics and partitions are lists of names", hint="pass a list, even for one name")
     parts = {part.name: part for part in snapshot.partitions}
-    of_topic: dict[str, list[str]] = {}
-    for name in parts:
-        of_topic.setdefault(name.rpartition("-")[0], []).append(name)
+    of_topic = {_topic_of(part) for part in snapshot.parts}
     for kind, wanted, known in (("topic", topics, of_topic), ("partition", partitions, parts)):
         for name in wanted:
             if not (any(fnmatchcase(topic, name) for topic in known) if kind == "topic" else name in known):
                 left_out = snapshot.left_out.get(name)
                 raise InvalidArgumentError(
                     f"the snapshot {snapshot.id} has no {kind} {name!r}" + (f": {left_out}" if left_out else ""),
-                    hint="`seglog backup ls STORE --snapshot ...` lists its partitions",
+                    hint="`seglog backup ls STORE --snapshot ...` lists what it has",
                 )
     if not topics and not partitions:
-        return list(snapshot.partitions)
-    names_of = {name for glob in topics for topic in of_topic if fnmatchcase(topic, glob) for name in of_topic[topic]}
-    names_of |= set(partitions)
-    return [part for name, part in parts.items() if name in names_of]
+        return list(snapshot.parts)
+    return [
+        part for part in snapshot.parts
+        if any(fnmatchcase(_topic_of(part), glob) for glob in topics)
+        or (part.name in partitions and part.name in parts)
+    ]
 
 
-def _renamed(parts: Collection[SnapshotPartition], rename: Mapping[str, str]) -> dict[str, SnapshotPartition]:
-    """The partitions by the names that they get."""
+def _renamed(parts: Collection[_Part], rename: Mapping[str, str]) -> dict[str, _Part]:
+    """The partitions, queues and ledgers by the names that they get."""
     if not isinstance(rename, Mapping):
         raise InvalidArgumentError(f"rename must be a mapping of topics to names, not {type(rename).__name__}")
     for new in rename.values():
         names.validate_topic(new)
-    found: dict[str, SnapshotPartition] = {}
+    found: dict[str, _Part] = {}
     used = set()
     for part in parts:
-        topic, _, number = part.name.rpartition("-")
+        topic = _topic_of(part)
         used.add(topic)
-        name = f"{rename.get(topic, topic)}-{number}"
+        name = rename.get(topic, topic) + part.name[len(topic) :]
         if name in found:
             raise InvalidArgumentError(f"{part.name} and {found[name].name} would both become {name}")
         found[name] = part
@@ -239,8 +265,8 @@ def _check_free(target: Path, parts: list[str]) -> None:
     for name in parts:
         if os.path.lexists(target / name):
             raise InvalidArgumentError(
-                "the partition exists already; nothing was changed", file=target / name,
-                hint="choose another target, or move the partition away",
+                "it exists already; nothing was changed", file=target / name,
+                hint="choose another target, or move it away",
             )
 
 

@@ -18,8 +18,10 @@ from datetime import UTC, datetime
 from seglog.backups.manifest import (
     STORE_FILE,
     BackedFile,
+    LedgerBackup,
     PartitionBackup,
     Snapshot,
+    SnapshotLedger,
     SnapshotPartition,
     is_snapshot_id,
     parse_store,
@@ -205,8 +207,21 @@ class Repository:
 
     def partition(self, part: SnapshotPartition, pieces: PieceStore) -> PartitionBackup:
         """The files of a partition. Raises CorruptBackupError, UnsupportedVersionError."""
+        return PartitionBackup.parse(*self._list_of(part, pieces))
+
+    def ledger(self, part: SnapshotLedger, pieces: PieceStore) -> LedgerBackup:
+        """The files of a queue or ledger. Raises as `partition`."""
+        return LedgerBackup.parse(*self._list_of(part, pieces))
+
+    def files(self, part: SnapshotPartition | SnapshotLedger, pieces: PieceStore) -> tuple[BackedFile, ...]:
+        """The files of either. Raises as `partition`."""
+        if isinstance(part, SnapshotLedger):
+            return self.ledger(part, pieces).files
+        return self.partition(part, pieces).files
+
+    def _list_of(self, part: SnapshotPartition | SnapshotLedger, pieces: PieceStore) -> tuple[bytes, str]:
         raw = b"".join(pieces.get_each(part.pieces))
-        return PartitionBackup.parse(raw, pieces.path_of(part.pieces[0].digest) if part.pieces else self.path)
+        return raw, pieces.path_of(part.pieces[0].digest) if part.pieces else self.path
 
 
 def file_content(file: BackedFile, pieces: PieceStore) -> bytes:

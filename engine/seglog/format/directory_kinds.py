@@ -46,9 +46,26 @@ def refuse_other_kind(directory: str | os.PathLike[str], wanted: DirectoryKind, 
         raise NotALogError(f"expected {wanted.value}, found {found[0].value}", file=directory, hint=hint)
 
 
+def has_ledgers(directory: str | os.PathLike[str]) -> bool:
+    """Whether a directory is a managed ledger's, a queue's or a ledger's, even if it is of another kind, too."""
+    return any(os.path.lexists(os.path.join(directory, name)) for name in (MANIFEST, LEDGER_METADATA))
+
+
+def refuse_mixed(directory: str | os.PathLike[str]) -> None:
+    """Raise NotALogError if a directory is a queue or ledger and also of another kind: a copy of it would lack one.
+    Raises OSError if it cannot be listed."""
+    if has_ledgers(directory):
+        found = _kinds_of(directory)
+        if len(found) > 1:
+            raise NotALogError(
+                f"the directory is {found[0].value} and {found[1].value}", file=directory,
+                hint="move the files of one of them elsewhere",
+            )
+
+
 def is_of_ledgers(directory: str | os.PathLike[str]) -> bool:
     """Whether a directory is a managed ledger's, a queue's or a ledger's, or seems to be and cannot be listed."""
-    if not any(os.path.lexists(os.path.join(directory, name)) for name in (MANIFEST, LEDGER_METADATA)):
+    if not has_ledgers(directory):
         return False
     try:
         return DirectoryKind.PARTITION not in _kinds_of(directory)

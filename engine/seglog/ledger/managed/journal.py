@@ -153,6 +153,18 @@ def _end_of(raw: bytes) -> int:
     return len(raw.rstrip(b"\0"))
 
 
+def next_record(raw: "bytes | memoryview", position: int, journal_id: int) -> tuple[int, int] | None:
+    """Where the record at a position of a journal ends, and the journal's id. At position 0 that of the header; `None`
+    if no whole one is there. For a copy of a journal that is being written."""
+    if not position:
+        try:
+            return HEADER.size, _parse_header(raw, None)
+        except SeglogError:
+            return None
+    body = _body_at(raw, journal_id, position)
+    return None if body is None else (position + _padded(FRAME.size + len(body)), journal_id)
+
+
 def whole_records(raw: bytes) -> JournalContents:
     """Return what is whole of a journal, damaged or not; the id 0 and nothing if its header is not. Raises
     UnsupportedVersionError."""
@@ -179,7 +191,7 @@ def whole_records(raw: bytes) -> JournalContents:
     return JournalContents(journal_id, records, lost_bytes)
 
 
-def _parse_header(raw: bytes, file: Path | None) -> int:
+def _parse_header(raw: "bytes | memoryview", file: Path | None) -> int:
     if len(raw) < HEADER.size:
         raise CorruptJournalError(f"{len(raw)} bytes are too few for a journal", file=file, position=0)
     magic, version, zero, journal_id, other_zero, crc = HEADER.unpack_from(raw)
@@ -192,7 +204,7 @@ def _parse_header(raw: bytes, file: Path | None) -> int:
     return int(journal_id)
 
 
-def _body_at(raw: bytes, journal_id: int, position: int) -> memoryview | None:
+def _body_at(raw: "bytes | memoryview", journal_id: int, position: int) -> memoryview | None:
     """Return the body of the record at a position; None if no whole one is there."""
     left = len(raw) - position - FRAME.size
     if left < BODY.size:
