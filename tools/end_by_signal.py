@@ -22,9 +22,9 @@ class EndBySignal:
         self._read, self._write = socket.socketpair()
         self._write.setblocking(False)      # as Python demands; the first number is enough
         self._former = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-        self._numbers = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-                         if signal.getsignal(number) is not signal.SIG_IGN]
-        for number in self._numbers:
+        self._handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+                          if signal.getsignal(number) is not signal.SIG_IGN}
+        for number in self._handlers:
             signal.signal(number, self._hear)
         self._is_starting = self._was_heard = False
 
@@ -50,13 +50,16 @@ class EndBySignal:
         self._is_starting = False
 
     def wait(self) -> None:
-        while self._read.recv(1)[0] not in self._numbers:
+        while self._read.recv(1)[0] not in self._handlers:
             pass
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         signal.set_wakeup_fd(self._former)
+        if error is not None:       # else the command has done what a signal told it to: a second one changes nothing
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
         self._read.close()
         self._write.close()

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from seglog.attach.shared_queue import SharedQueue
+from seglog.attach.shared_queue import SharedQueue, open_beside
 from seglog.errors import CorruptRecordError, LogLockedError, NotALogError, SeglogError
 from seglog.ledger.managed.journal import FILE_NAME as JOURNAL
 from seglog.queue.backlog import WhenFull
 from seglog.queue.job import DeadJob, Job
 from seglog.queue.options import duration_ns
-from seglog.queue.queue import HIGHEST, LOWEST, Queue
+from seglog.queue.queue import HIGHEST, LOWEST, OwnedQueue
 
 from . import report, terminal
 from .cli import Command, CommandGroup
@@ -33,8 +33,7 @@ AT_ONCE = 100
 # Pulsar's maxMessageSize, by default.
 LARGEST_BYTES = 5 << 20
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# In flight is none: the process that took a job has the queue open, and this command cannot open it.
-STATES = ("ready", "delayed", "waiting", "dead")
+STATES = ("ready", "delayed", "waiting", "in_flight", "dead")
 PAUSED_TEXT = "paused: no job is taken until `seglog queue resume`"
 
 path_argument = click.argument("path", metavar="DIR", type=SOURCE)
@@ -47,8 +46,8 @@ raw_option = click.option(
 def command() -> None:
     """Put, take, count and look at the jobs of a queue (seglog.Queue).
 
-    One process at a time has a queue open: status 5 while another one has it. create, put, take, requeue, purge,
-    pause and resume act at once. serve is for programs that share a queue.
+    While programs share the queue (attach=True), these commands go through the one that owns it; while one has it for
+    itself, they end with status 5. create, put, take, requeue, purge, pause and resume act at once.
     """
 
 
@@ -59,7 +58,7 @@ def command() -> None:
 @click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=SOURCE)
 @json_option
 def ls(paths: Sequence[Path], as_json: bool) -> int:
-    """List queues: jobs that are ready, delayed, waiting for a retry, dead; the age of the oldest.
+    """List queues: jobs that are ready, delayed, waiting for a retry, in flight, dead; the age of the oldest.
 
     DIR is a queue, or a directory of queues. Of several, those that cannot be opened are reported on stderr, with
     status 7.
@@ -87,7 +86,7 @@ def ls(paths: Sequence[Path], as_json: bool) -> int:
     if as_json:
         report.print_json("summary", ok=not unread, queues=len(rows), unread=unread)
     elif rows:
-        print(report.table(("queue", *STATES, "oldest", "paused"), rows))
+        print(report.table(("queue", *map(_words_of, STATES), "oldest", "paused"), rows))
     return report.PARTIAL if unread else 0
 
 
@@ -95,9 +94,10 @@ def ls(paths: Sequence[Path], as_json: bool) -> int:
 @path_argument
 @json_option
 def stats(path: Path, as_json: bool) -> None:
-    """Count the jobs: ready, delayed, waiting, dead, and the backlog: all but the dead.
+    """Count the jobs: ready, delayed, waiting, in flight, dead, and the backlog: all but the dead.
 
-    Delayed jobs, and those that wait for a retry, count as ready once they are due. Says so if the queue is paused.
+    Delayed jobs, and those that wait for a retry, count as ready once they are due. Jobs are in flight only while
+    programs share the queue. Says so if the queue is paused.
     """
     with _opened(path) as jobs:
         found = jobs.stats()
@@ -105,10 +105,14 @@ def stats(path: Path, as_json: bool) -> None:
         report.print_json("queue", **_fields_of(path, found))
         return
     for name in (*STATES, "backlog"):
-        print(f"{name:16}{getattr(found, name):>14,}")
+        print(f"{_words_of(name):16}{getattr(found, name):>14,}")
     print(f"{'oldest':16}{_age_of(found):>14}")
     if found.is_paused:
         print(PAUSED_TEXT)
+
+
+def _words_of(state: str) -> str:
+    return state.replace("_", " ")
 
 
 def _fields_of(path: Path, stats: "QueueStats") -> dict[str, object]:
@@ -150,7 +154,7 @@ def create(path: Path, dry_run: bool, as_json: bool) -> int:
     if not is_new:
         _check_queue(path)
     elif not dry_run:
-        Queue(path).close()
+        OwnedQueue(path).close()
     if as_json:
         report.print_json(
             "create", **report.dry_run_fields(dry_run, is_new, apply=False), path=path,
@@ -214,7 +218,7 @@ def put(
             with _opened(path) as jobs:
                 number -= jobs._has_key(job_key)
     else:
-        with Queue(path, create=is_new) as jobs:
+        with OwnedQueue(path) if is_new else open_beside(path, create=False) as jobs:
             while chunk := list(islice(given, AT_ONCE)):
                 rest: dict[str, Any] = {
                     "delay": delay, "at": at, "properties": properties, "priority": priority, "unique_for": unique_for,
@@ -258,25 +262,26 @@ def serve(
     SIGTERM; then one of them takes over. The options are those of seglog.Queue; the queue is created if DIR does not
     exist, or is empty. Status 5 if a program has it open already.
     """
-    end = EndBySignal()
-    is_new = _is_new(path)
-    if not is_new:
-        _check_queue(path)
-    with end, end.during_start(), SharedQueue(
-        path, max_attempts=max_attempts, retry_delay=retry_delay, max_retry_delay=max_retry_delay,
-        max_backlog=max_backlog, when_full=when_full, create=is_new,
-    ) as jobs:
-        end.has_started()
-        if not jobs.is_owner:
-            raise LogLockedError(
-                "another program has the queue open", file=path, hint="start `seglog queue serve` before all others"
-            )
-        if as_json:
-            report.print_json("serving", path=path, created=is_new)
-        else:
-            print(f"serving {report.printable(str(path))}")
-        sys.stdout.flush()      # a pipe would buffer it until the end
-        end.wait()
+    with EndBySignal() as end:
+        is_new = _is_new(path)
+        if not is_new:
+            _check_queue(path)
+        with end.during_start(), SharedQueue(
+            path, max_attempts=max_attempts, retry_delay=retry_delay, max_retry_delay=max_retry_delay,
+            max_backlog=max_backlog, when_full=when_full, create=is_new,
+        ) as jobs:
+            end.has_started()
+            if not jobs.is_owner:
+                raise LogLockedError(
+                    "another program has the queue open", file=path,
+                    hint="start `seglog queue serve` before all others",
+                )
+            if as_json:
+                report.print_json("serving", path=path, created=is_new)
+            else:
+                print(f"serving {report.printable(str(path))}")
+            sys.stdout.flush()      # a pipe would buffer it until the end
+            end.wait()
     return 0
 
 
@@ -446,10 +451,10 @@ def _is_new(path: Path) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Queue]:
+def _opened(path: Path) -> Iterator[OwnedQueue]:
     _check_queue(path)
     # The limit of attempts is that of the program: these commands give no job up.
-    with Queue(path, create=False, max_attempts=None) as jobs:
+    with open_beside(path, create=False, max_attempts=None) as jobs:
         yield jobs
 
 

@@ -89,39 +89,39 @@ def command(
     It is a single node for tests, laptops and the edge, not a cluster. It prints its address when it listens. It runs
     until ^C or SIGTERM, and then closes every log.
     """
-    end = EndBySignal()
-    click.get_current_context().with_resource(report.warnings_shown())
-    is_new = not directory.exists()
-    given = {} if properties is None else _given(properties)
-    source = click.get_current_context().get_parameter_source("listen")
-    if "listeners" in given and source is not ParameterSource.COMMANDLINE:
-        listen = _listeners(given, "listeners")
-        advertise = advertise or _listeners(given, "advertised.listeners")
-        given = {name: value for name, value in given.items() if name not in ("listeners", "advertised.listeners")}
-    server = serve(
-        directory, listen=listen, topics=dict(topics), config=_settings(properties, given, dict(settings)), fsync=fsync,
-        advertise=advertise,
-        users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key, tls_client_ca),
-        http=http, insecure=insecure, authorizer=authorizer,
-    )
-    with end, end.during_start(), server:
-        end.has_started()
-        if as_json:
-            report.print_json(
-                "listening", bootstrap_servers=server.bootstrap_servers, listeners=server.listeners,
-                directory=str(directory), created=is_new, http=server.http_address)
-            sys.stdout.flush()      # a pipe would buffer it until the server ends
-        else:
-            listeners = server.listeners
-            for name, address in listeners.items():
-                click.echo(f"listening on {address}" + (f" ({name})" if len(listeners) > 1 else ""))
-            if server.http_address:
-                click.echo(f"web page at http://{server.http_address}/, metrics at /metrics")
-            if is_new:      # a mistyped name would be an empty server, and nobody would know why
-                click.echo(f"created {server.path}, which did not exist")
-        # The objects of the start stay: the collector need not look at them again and again, 25 ms each time.
-        gc.freeze()
-        end.wait()
+    with EndBySignal() as end:
+        click.get_current_context().with_resource(report.warnings_shown())
+        is_new = not directory.exists()
+        given = {} if properties is None else _given(properties)
+        source = click.get_current_context().get_parameter_source("listen")
+        if "listeners" in given and source is not ParameterSource.COMMANDLINE:
+            listen = _listeners(given, "listeners")
+            advertise = advertise or _listeners(given, "advertised.listeners")
+            given = {name: value for name, value in given.items() if name not in ("listeners", "advertised.listeners")}
+        server = serve(
+            directory, listen=listen, topics=dict(topics), config=_settings(properties, given, dict(settings)),
+            fsync=fsync, advertise=advertise,
+            users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key, tls_client_ca),
+            http=http, insecure=insecure, authorizer=authorizer,
+        )
+        with end.during_start(), server:
+            end.has_started()
+            if as_json:
+                report.print_json(
+                    "listening", bootstrap_servers=server.bootstrap_servers, listeners=server.listeners,
+                    directory=str(directory), created=is_new, http=server.http_address)
+                sys.stdout.flush()      # a pipe would buffer it until the server ends
+            else:
+                listeners = server.listeners
+                for name, address in listeners.items():
+                    click.echo(f"listening on {address}" + (f" ({name})" if len(listeners) > 1 else ""))
+                if server.http_address:
+                    click.echo(f"web page at http://{server.http_address}/, metrics at /metrics")
+                if is_new:      # a mistyped name would be an empty server, and nobody would know why
+                    click.echo(f"created {server.path}, which did not exist")
+            # The objects of the start stay: the collector need not look at them again and again, 25 ms each time.
+            gc.freeze()
+            end.wait()
     return 0
 
 

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 import seglog
-from seglog.errors import LeaseLostError, LogClosedError, LogLockedError, QueueFullError, StorageError
+from seglog.errors import (
+    InvalidArgumentError,
+    LeaseLostError,
+    LogClosedError,
+    LogLockedError,
+    QueueFullError,
+    StorageError,
+)
 from support.told_process import Other
 from support.waiting import wait_for
 
@@ -317,6 +324,19 @@ def test_a_queue_that_was_opened_for_one_process_is_locked_for_those_that_attach
 def test_a_queue_that_is_shared_is_locked_for_those_that_do_not_attach(owner, path):
     with pytest.raises(LogLockedError):
         seglog.Queue(path)
+
+
+def test_a_class_below_queue_is_not_opened_as_a_shared_queue(path):
+    """It would be an object of another class, without its methods."""
+    class Mails(seglog.Queue):
+        """Somebody's own."""
+
+    with pytest.raises(InvalidArgumentError, match="Mails does not take attach=True"):
+        Mails(path, attach=True)
+    with Mails(path) as mails:
+        assert type(mails) is Mails
+    with seglog.Queue(path, attach=True) as jobs:
+        assert isinstance(jobs, seglog.Queue)
 
 
 def test_an_owner_that_is_stopped_holds_no_call_up_that_has_a_timeout(owner, jobs):

@@ -32,7 +32,6 @@ WITH_A_BROKER = {
 AGAIN_MAX = 2
 # It skips them by itself.
 SKIPPED = {
-    "Test848RegexBrokerResolves": "the consumer protocol of Kafka 4 (KIP-848) is not served",
     "TestIssueProduceBrokerTooOldFailsRecords": "needs a broker that takes no Produce 2: Kafka 4",
     **dict.fromkeys(
         ("TestConsumeRegexShareSkipsInternal", "TestShareGroup", "TestShareGroupAckOnClose", "TestShareGroupETL",

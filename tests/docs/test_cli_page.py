@@ -14,12 +14,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from seglog.attach.shared_queue import Queue
 from seglog.clock import ManualClock
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.worker import InlineWorker
 from seglog.ledger.position import Position
 from seglog.pulsar import ManagedLedger
-from seglog.queue.queue import Queue
 from seglog.tools.cli import COMMANDS, GROUPS, HIDDEN, cli
 from seglog.tools.terminal import display_options
 from seglog.topic.delayed_delivery import DelayedDelivery

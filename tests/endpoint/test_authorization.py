@@ -215,6 +215,10 @@ TABLE = {
         ((DESCRIBE, ID),), lambda version: m.DescribeTransactionsRequest(transactional_ids=["writer"])),
     "ListClientMetricsResources": Rule(
         ((DESCRIBE_CONFIGS, CLUSTER),), lambda version: m.ListClientMetricsResourcesRequest()),
+    "ConsumerGroupHeartbeat": Rule(((READ, GROUP), (DESCRIBE, TOPIC)), lambda version: m.ConsumerGroupHeartbeatRequest(
+        group_id="readers", member_id="m", member_epoch=7, subscribed_topic_names=["orders"])),
+    "ConsumerGroupDescribe": Rule(((DESCRIBE, GROUP),), lambda version: m.ConsumerGroupDescribeRequest(
+        group_ids=["readers"])),
     "DescribeTopicPartitions": Rule(((DESCRIBE, TOPIC),), lambda version: m.DescribeTopicPartitionsRequest(topics=[
         m.DescribeTopicPartitionsRequest.TopicRequest(name="orders")])),
 }

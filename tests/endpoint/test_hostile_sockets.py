@@ -3,30 +3,38 @@ byte by byte or not at all, lengths that no memory has. It answers whoever behav
 """
 import os
 import random
+import secrets
 import signal
 import socket
 import struct
 import threading
 import time
 import tracemalloc
+from collections import Counter
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 import seglog
-from seglog.wire.messages import ApiKey
+from seglog.errors import ProtocolError
+from seglog.wire.codec import decode_request
+from seglog.wire.messages import REQUESTS, ApiKey, MetadataRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from support.mutated_requests import mutate_frame, request_frames
 from support.serve_process import ServeProcess
 from support.waiting import wait_for
 from support.wire_client import WireClient, produce_request
 
 # `make torture` sets SEGLOG_TORTURE.
-IDLE, SENDERS, MUTATED = (1000, 8, 100_000) if os.environ.get("SEGLOG_TORTURE") else (200, 2, 600)
+IS_FULL = bool(os.environ.get("SEGLOG_TORTURE"))
+IDLE, SENDERS, MUTATED = (1000, 8, 100_000) if IS_FULL else (200, 2, 600)
+HANDLED = 1_000_000 if IS_FULL else 4_000
 SLOW, LARGE = 16, 40
 LARGEST_BYTES = 100 << 20       # socket.request.max.bytes
 # Each directory takes its time; and a group waits for others.
 LEFT_OUT = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP}
+# What is answered by somebody who has not logged in yet.
+OF_A_LOGIN = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 BATCH = seglog.build_batch([(b"k", b"value")])
 
 
@@ -134,3 +142,91 @@ def test_a_claimed_length_takes_little_memory(served, claimed_bytes):
             sock.sendall(struct.pack(">i", claimed_bytes) + bytes(1000))
         wait_for(lambda: served.requests_bytes == 100 * claimed_bytes)
         assert tracemalloc.get_traced_memory()[0] < 100 * (48 << 10)
+
+
+def handled(frame):
+    """The API, version and number of a changed request that is still one; None if it is none, or may wait, or has no
+    answer, or makes many directories."""
+    try:
+        header, request = decode_request(frame)
+    except ProtocolError:
+        return None
+    match header.request_api_key:
+        case ApiKey.JOIN_GROUP | ApiKey.SYNC_GROUP:
+            return None
+        case ApiKey.FETCH if request.max_wait_ms > 0:
+            return None
+        case ApiKey.PRODUCE if request.acks == 0:
+            return None
+        case ApiKey.CREATE_TOPICS if any(topic.num_partitions > 2 for topic in request.topics):
+            return None
+        case ApiKey.CREATE_PARTITIONS if any(topic.count > 2 for topic in request.topics):
+            return None
+    return header.request_api_key, header.request_api_version, header.correlation_id
+
+
+def logged_in(server):
+    client = WireClient(server)
+    client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    assert client.ask(SaslAuthenticateRequest(auth_bytes=b"\0ada\0secret"), 1).error_code == 0
+    return client
+
+
+def ask_changed(server, rnd, frames, count, connect, at_once):
+    """Have `count` changed requests answered, `at_once` in a row. How many answers each API and version gave, and how
+    often the server closed a connection, as it may."""
+    answers, closed = Counter(), 0
+    client = connect(server)
+    while answers.total() < count:
+        group = []
+        while len(group) < at_once:
+            frame = mutate_frame(rnd, rnd.choice(frames))
+            if (told := handled(frame)) is not None:
+                group.append((frame, told))
+        try:
+            client.socket.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame, _ in group))
+            for _, (key, version, correlation_id) in group:
+                assert struct.unpack(">i", client.receive_frame()[:4]) == (correlation_id,)
+                answers[key, version] += 1
+        except ConnectionError:
+            closed += 1
+            client.socket.close()
+            client = connect(server)
+    client.socket.close()
+    return answers, closed
+
+
+@pytest.mark.long
+def test_changed_requests_that_are_handled_leave_no_traceback_and_little_memory(in_memory):
+    """Those that only close a connection are counted nowhere: each here is decoded, handled and answered."""
+    rnd = random.Random(secrets.randbelow(2**32) if IS_FULL else 7)
+    users = in_memory / "users"
+    users.write_text("ada:secret\n")
+    frames = list(request_frames(rnd))
+    before_login = [frame for frame in frames if int.from_bytes(frame[:2]) in OF_A_LOGIN]
+    settings = {
+        "connection.failed.authentication.delay.ms": 0, "offsets.topic.num.partitions": 1,
+        "transaction.state.log.num.partitions": 1, "seglog.max.partitions": 400,
+    }
+    with ServeProcess(
+        in_memory / "data", "--listen", "127.0.0.1:0", "--sasl-users", str(users), "--fsync", "never",
+        *(part for topic in ("orders:2", "topic:2", "a:1") for part in ("--create-topic", topic)),
+        *(part for name, value in settings.items() for part in ("--config", f"{name}={value}")),
+    ) as server:
+        ask_changed(server, rnd, frames, HANDLED // 10, logged_in, 32)
+        warm_bytes = anonymous_bytes(server)
+        for chosen, count, connect, at_once in (
+            (before_login, HANDLED // 5, WireClient, 8), (frames, HANDLED - HANDLED // 5, logged_in, 32),
+        ):
+            answers, closed = ask_changed(server, rnd, chosen, count, connect, at_once)
+            print(f"{answers.total()} answers of {len(answers)} versions of {len({key for key, _ in answers})} APIs, "
+                  f"the fewest {min(answers.values())}; {closed} connections closed")
+        # A change may turn one API into another, but JoinGroup and SyncGroup wait for others.
+        assert len({key for key, _ in answers}) >= len(REQUESTS) - 2
+        with logged_in(server) as client:
+            assert client.ask(MetadataRequest(topics=None), 13).controller_id == 1
+        grown_bytes = anonymous_bytes(server) - warm_bytes
+        print(f"memory {warm_bytes >> 20} MiB, and {grown_bytes >> 10} KiB more")
+        assert grown_bytes < 32 << 20
+        assert server.end(signal.SIGTERM) == 0
+        assert "Traceback" not in server.err, server.err[-3000:]

@@ -5,6 +5,7 @@ and `make torture` go through all of them, `make test` through a fortieth. A cas
 SEGLOG_HOSTILE=files:4711 or flips:4711 runs that one alone, in this process, under a debugger if you like.
 """
 import os
+import signal
 
 import pytest
 
@@ -69,3 +70,10 @@ def test_a_case_that_ends_its_process_is_named_with_its_story():
     assert "flip 7: bit 119" in text
     assert "SEGLOG_HOSTILE=no such kind:7" in text
     assert "Traceback" in text
+
+
+def test_a_case_is_named_even_if_making_its_bytes_ends_a_process():
+    outcome = run("aborts", 7, 9, processes=1)
+    [text] = outcome.failures
+    assert "SEGLOG_HOSTILE=aborts:7" in text
+    assert f"its process ended with status {-signal.SIGABRT}" in text

@@ -4,8 +4,10 @@ import time
 
 import pytest
 
+from seglog.coordinators.consumer_group import ConsumerGroup
 from seglog.coordinators.transaction import TransactionState
 from seglog.wire.error_codes import Errors
+from seglog.wire.messages import ConsumerGroupHeartbeatRequest
 from support.coordinators import coordinators
 from support.kafka_oracle import VERSIONS
 
@@ -105,3 +107,54 @@ def test_groups_and_transactions_go_from_a_broker_to_us_and_back(kafka_oracle, t
 
         assert ask(broker.log_dir, second) == offsets_of(ends)
         assert offsets_of(ends)["open"] == {"topic-1": 13}
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version >= "4"])
+def test_a_group_of_the_new_protocol_goes_from_a_broker_to_us_and_back(kafka_oracle, tmp_path, version):
+    with kafka_oracle(version).serving(tmp_path) as broker:
+        broker.start()
+        broker.create("topic", {}, partitions=2)
+        broker.produce("topic-0", 0, 12, 1_700_000_000_000)
+        broker.of_groups("join joined topic 6")
+        theirs = broker.groups()
+        broker.stop()
+
+        async def first(asked):
+            group = asked.groups.get("joined")
+            assert isinstance(group, ConsumerGroup)
+            epoch, beat = group.epoch, ConsumerGroupHeartbeatRequest
+            known = await all_offsets(asked)
+            for old in list(group.members):
+                assert not (await asked(beat(group_id="joined", member_id=old, member_epoch=-1))).error_code
+            answer = await asked(beat(
+                group_id="joined", member_id="ours", member_epoch=0, rebalance_timeout_ms=60_000,
+                subscribed_topic_names=["topic"], topic_partitions=[]))
+            assert not answer.error_code
+            assert answer.member_epoch > epoch
+            assert [sorted(row.partitions) for row in answer.assignment.topic_partitions] == [[0, 1]]
+            assert await asked.commit("joined", {T1: 4}, generation=answer.member_epoch, member="ours") == 0
+            for epoch in (0, -1):       # a group of ours that is empty again
+                answer = await asked(beat(
+                    group_id="left", member_id="ours", member_epoch=epoch, rebalance_timeout_ms=60_000,
+                    subscribed_topic_names=["topic"], topic_partitions=[]))
+                assert not answer.error_code
+            return known
+
+        assert ask(broker.log_dir, first)["joined"] == offsets_of(theirs)["joined"]
+
+        broker.start()
+        back = loaded(broker, ["joined"])
+        assert back["joined"]["offsets"]["topic-1"][0] == 4
+        assert len(back["joined"]["members"]) == 1
+        broker.of_groups("join left topic 1")
+        ends = broker.groups()
+        broker.stop()
+
+        async def second(asked):
+            for name in ("joined", "left"):
+                assert isinstance(asked.groups.get(name), ConsumerGroup)
+            return await all_offsets(asked)
+
+        known = ask(broker.log_dir, second)
+        assert {name: known[name] for name in ("joined", "left")} == {
+            name: offsets_of(ends)[name] for name in ("joined", "left")}

@@ -4,6 +4,8 @@ import logging
 import os
 import pickle
 import queue
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -609,6 +611,14 @@ def test_one_process_at_a_time_and_no_copies(path):
             seglog.Queue(path)
         with pytest.raises(InvalidArgumentError):
             pickle.dumps(jobs)
+
+
+def test_the_error_of_a_second_process_says_how_processes_share_a_queue(path):
+    opening = "import sys, seglog\nseglog.Queue(sys.argv[1])"
+    with seglog.Queue(path):
+        second = subprocess.run([sys.executable, "-c", opening, path], capture_output=True, text=True, check=False)
+    assert "LogLockedError: locked by process" in second.stderr
+    assert "attach=True" in second.stderr
 
 
 # --- the disk --------------------------------------------------------------------------------

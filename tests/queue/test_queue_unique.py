@@ -6,11 +6,11 @@ import threading
 import pytest
 
 import seglog
+from seglog.attach.shared_queue import Queue
 from seglog.clock import ManualClock
 from seglog.errors import CorruptJournalError, InvalidArgumentError, QueueFullError, RecordTooLargeError
 from seglog.ledger.managed.journal import FILE_NAME, Change, JournalItem, JournalKind, JournalRecord
 from seglog.queue import lane
-from seglog.queue.queue import Queue
 from seglog.queue.unique import Claim, UniqueKeys, key_bytes
 from support.faultfs import RecordingFs
 from support.queue_model import NOW

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from support.schemas import avro, framed, write_schemas, write_topic
 from support.spark_session import HAS_JAVA
 
 pytestmark = [
@@ -22,12 +23,19 @@ def test_the_blocks_run(spark, tmp_path, monkeypatch, capsys):
     for n in range(2):
         with seglog.open(tmp_path / f"kafka/orders-{n}", fsync="never") as log:
             log.append_many([(b"key", b"value %d" % m) for m in range(50)])
+    order = {"type": "record", "name": "Sale", "fields": [
+        {"name": "item", "type": "string"}, {"name": "price", "type": "int"}]}
+    write_schemas(tmp_path / "shop", ("sales-value", 1, 1, order))
+    write_topic(tmp_path / "shop/sales-0", [
+        framed(1, avro(order, {"item": "typed lamp", "price": price})) for price in (40, 140, 240)
+    ])
     blocks = BLOCK.findall(PAGE.read_text())
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     names = {"spark": spark}
     for block in blocks:
         exec(block.replace("/data", str(tmp_path)).replace('"try', f'"{tmp_path}/try'), names)
     shown = capsys.readouterr().out
+    assert "|typed lamp|    2|" in shown
     assert "value 49" in shown or "value 19" in shown
     assert spark.read.parquet(str(tmp_path / "lake")).count() == 100
     with seglog.open_partition(tmp_path / "copy/orders-1") as log:

@@ -17,6 +17,7 @@ from seglog.tools import terminal
 from seglog.tools.cli import cli
 from support.command import seglog as run
 from support.command import seglog_json
+from support.told_process import Other
 from support.waiting import line_of
 
 HOSTILE = b"\x1b[2Jclear\x07\xff\n"
@@ -190,10 +191,10 @@ def test_ls_lists_queues_and_stats_counts(path):
     assert queues[0]["oldest_age_s"] > 1e6
     assert (summary["ok"], summary["queues"]) == (True, 2)
     head, line = run("queue", "ls", path).stdout.splitlines()
-    assert head.split() == ["queue", "ready", "delayed", "waiting", "dead", "oldest", "paused"]
-    assert line.split()[1:5] == ["2", "1", "0", "1"]
-    assert [line.split()[:2] for line in run("queue", "stats", path).stdout.splitlines()[:5]] == [
-        ["ready", "2"], ["delayed", "1"], ["waiting", "0"], ["dead", "1"], ["backlog", "3"],
+    assert head.split() == ["queue", "ready", "delayed", "waiting", "in", "flight", "dead", "oldest", "paused"]
+    assert line.split()[1:6] == ["2", "1", "0", "0", "1"]
+    assert [line.split()[-2:] for line in run("queue", "stats", path).stdout.splitlines()[:6]] == [
+        ["ready", "2"], ["delayed", "1"], ["waiting", "0"], ["flight", "0"], ["dead", "1"], ["backlog", "3"],
     ]
 
 
@@ -266,6 +267,40 @@ def test_a_queue_that_a_process_has_open_is_locked(path, words):
         assert "[locked]" in done.stderr
         assert json.loads(done.stdout)["code"] == "locked"
         assert jobs.stats().ready == 2
+
+
+def test_commands_act_through_the_program_that_shares_a_queue(path):
+    with seglog.Queue(path, attach=True) as jobs:
+        held = jobs.get(timeout=0)
+        assert held.value == b"urgent"
+        (found,) = seglog_json("queue", "stats", path)
+        assert [found[name] for name in ("ready", "delayed", "in_flight", "dead", "backlog")] == [1, 1, 1, 1, 3]
+        assert run("queue", "ls", path).stdout.splitlines()[1].split()[1:6] == ["1", "1", "0", "1", "1"]
+        run("queue", "put", path, "a", "b", "--priority", "7")
+        assert run("queue", "put", path, "k", "--key", "k", "--unique-for", "600").stdout
+        words = ["queue", "put", path, "k", "--unique-for", "600", "--dry-run"]
+        assert run(*words, "--key", "k").stdout == "0 jobs to put: nothing was changed\n"
+        assert run(*words, "--key", "l", status=1).stdout == "1 job to put: nothing was changed\n"
+        assert run("queue", "take", path, "--raw", "--count", "2").stdout == "a\nb\n"
+        assert b"welcome" in values(seglog_json("queue", "peek", path))
+        assert values(seglog_json("queue", "peek", path, "--dead")) == [b"to nobody"]
+        assert run("queue", "requeue", path).stdout == "1 dead job put back\n"
+        assert run("queue", "pause", path).stdout == "paused\n"
+        assert jobs.is_paused
+        assert run("queue", "resume", path).stdout == "resumed\n"
+        assert run("queue", "create", path).stdout == "it is a queue already\n"
+        assert run("queue", "purge", path).stdout == "5 jobs removed\n"
+        assert jobs.is_owner
+        assert jobs.stats().backlog == 0
+
+
+def test_commands_open_a_queue_whose_processes_were_all_killed(path):
+    with Other(path) as owner:
+        owner.does("jobs.get(timeout=0).value")
+        owner.kill()
+    assert (path / "queue.sock").exists()
+    assert run("queue", "take", path, "--raw").stdout == "urgent\n"
+    assert not (path / "queue.sock").exists()
 
 
 def test_ls_goes_on_past_a_locked_queue(path):

@@ -10,6 +10,7 @@ from multiprocessing import get_context
 import pytest
 
 from seglog.fs.staging import leftovers
+from seglog.tools.cli import cli
 from seglog.tools.start import main
 from support.command import seglog
 from support.conversion import copied, source_of
@@ -132,3 +133,24 @@ def test_a_signal_while_the_program_loads_ends_it_without_a_traceback(tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode in (-signal.SIGTERM, 143, 2, 4), err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("words", "status"), [
+    (["queue", "serve", "notes"], 4), (["serve", "notes/data", "--properties", "notes/broken"], 2),
+])
+@pytest.mark.usefixtures("capfd")       # both write to descriptors
+def test_a_command_that_fails_before_it_waits_gives_the_signals_back(tmp_path, monkeypatch, words, status):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/broken").write_text("listeners=\\u12")
+    numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    handlers = [signal.getsignal(number) for number in numbers]
+    written_to = signal.set_wakeup_fd(-1)
+    try:
+        assert cli.main(words, standalone_mode=False) == status
+        assert [signal.getsignal(number) for number in numbers] == handlers
+        assert signal.set_wakeup_fd(-1) == -1
+    finally:
+        for number, handler in zip(numbers, handlers, strict=True):
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(written_to)

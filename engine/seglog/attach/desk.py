@@ -1,6 +1,6 @@
 """What other processes ask of a queue that this one has open: jobs by their ids and attempts, not by objects.
 
-    server, or the owner itself ── answer(holder, header, values) ── Desk ── Queue
+    server, or the owner itself ── answer(holder, header, values) ── Desk ── OwnedQueue
 
 A holder is a process that is attached, by an id of its own. Its leases end when it goes (`drop`).
 """
@@ -26,7 +26,7 @@ from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import StoredEntry
 from seglog.queue.job import PUT_BY, DeadJob, Job
 from seglog.queue.lane import UNREADABLE, Lane
-from seglog.queue.queue import Queue
+from seglog.queue.queue import OwnedQueue
 
 Answer = tuple[Header, list[bytes]]
 
@@ -41,7 +41,7 @@ _SINCE_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 class Desk:
     """Thread-safe. `answer` is the one way in; what it gets is not trusted."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: OwnedQueue) -> None:
         self.queue = queue
         self._lock = QuickLock()
         # The jobs that holders have, by id, and whose they are.
@@ -52,6 +52,7 @@ class Desk:
             "put": self._put, "get": self._get, "ack": self._ack, "nack": self._nack, "extend": self._extend,
             "release": self._release, "requeue": self._requeue, "stats": self._stats, "peek": self._peek,
             "dead": self._dead, "purge": self._purge, "pause": self._pause, "flush": self._flush,
+            "has_key": self._has_key,
         }
 
     def answer(self, holder: str, header: Header, values: list[bytes]) -> Answer:
@@ -320,6 +321,9 @@ class Desk:
             case False:
                 self.queue.resume()
         return {"is_paused": self.queue.is_paused}, []
+
+    def _has_key(self, holder: str, header: Header, values: list[bytes]) -> Answer:
+        return {"has_key": self.queue._has_key(_key(header.get("key")))}, []
 
     def _flush(self, holder: str, header: Header, values: list[bytes]) -> Answer:
         self.queue.flush()

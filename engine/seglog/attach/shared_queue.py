@@ -1,12 +1,13 @@
 """`seglog.Queue(path, attach=True)`: the first process that opens a queue so owns it, the others attach to it.
 
-    owner       Queue ── Desk ── DeskServer ── socket
+    owner       OwnedQueue ── Desk ── DeskServer ── socket
     attached    Client ── socket
 
 When the owner closes it or dies, its connections end. A thread of each attached process waits for that: one of them
 gets the lock of the directory and is the owner then, the others attach to it, and present the jobs that they have.
 Calls that were under way are made again.
 """
+import functools
 import os
 import time
 import weakref
@@ -32,6 +33,7 @@ from seglog.errors import (
     SeglogError,
     StorageError,
 )
+from seglog.fs import local_socket
 from seglog.ledger.message_batch import HINT_OF_VALUE
 from seglog.logger import Logger
 from seglog.process_end import PROCESS_END
@@ -39,8 +41,7 @@ from seglog.queue import queue as plain
 from seglog.queue.dead import DeadJobs
 from seglog.queue.job import DeadJob, Job
 from seglog.queue.options import checked_options, duration_ns, time_ms
-from seglog.queue.queue import PutCall, QueueStats
-from seglog.queue.queue import Queue as Queue
+from seglog.queue.queue import OwnedQueue, PutCall, QueueStats
 from seglog.queue.unique import key_bytes
 
 if TYPE_CHECKING:
@@ -53,14 +54,26 @@ _OPENING_S, _TAKEOVER_S = 5.0, 60.0
 _LOOK_AGAIN_S = 0.01
 # When a call is made again whose connection ended, though the owner has not.
 _RETRY_S = 0.5
+# How long a command waits for somebody to take a queue over whose owner was killed.
+_SOON_S = 0.5
 # How much longer than the timeout of a call its process waits for the owner, which may be stopped.
 _GRACE_S = 2.0
 
 
 class _Owner(NamedTuple):
-    queue: Queue
+    queue: OwnedQueue
     desk: Desk
     server: DeskServer
+
+
+class Queue(OwnedQueue):
+    __doc__ = OwnedQueue.__doc__
+
+    if not TYPE_CHECKING:
+        # (For types it is `__init__` that has the arguments; `help` follows `wraps` to them.)
+        @functools.wraps(OwnedQueue.__init__, assigned=())
+        def __new__(cls, *args, attach=False, **options):
+            return super().__new__(SharedQueue if attach and cls is Queue else cls)
 
 
 class SharedQueue(Queue):
@@ -136,7 +149,7 @@ class SharedQueue(Queue):
             time.sleep(_LOOK_AGAIN_S)
 
     def _owner(self, *, is_takeover: bool) -> _Owner:
-        queue = Queue(self.path, **self._opening)
+        queue = OwnedQueue(self.path, **self._opening)
         try:
             desk = Desk(queue)
             # (A socket that is left over: its owner was killed.)
@@ -229,7 +242,7 @@ class SharedQueue(Queue):
         except TimeoutError:
             return self._role_now(deadline)
 
-    def _owned(self) -> Queue | None:
+    def _owned(self) -> OwnedQueue | None:
         """The queue itself, if this process owns it. Waits while that is being settled."""
         role = self._role
         if not isinstance(role, _Owner) or self._is_closed:
@@ -369,6 +382,10 @@ class SharedQueue(Queue):
         ledger_id, entry_id, *_ = map(int, id_.rpartition("/")[2].split(":"))
         self._known[priority] = max(self._known.get(priority, [-1, -1]), [ledger_id, entry_id])
 
+    def _has_key(self, key: str | bytes | None) -> bool:
+        key_bytes(key)
+        return self._ask({"call": "has_key", "key": _key_sent(key)})[0].get("has_key") is True
+
     def _put_all(self, calls: "Sequence[PutCall]") -> "list[str | BaseException]":
         if (queue := self._owned()) is not None:
             return queue._put_all(calls)
@@ -450,7 +467,7 @@ class SharedQueue(Queue):
     def _is_attached(self, job: object) -> bool:
         return isinstance(job, Job) and job._lane is self._home
 
-    def _plain_for(self, job: object) -> Queue:
+    def _plain_for(self, job: object) -> OwnedQueue:
         queue = self._owned()
         if queue is None:
             raise InvalidArgumentError(f"not a job of this queue: {repr(job)[:80]}")
@@ -547,6 +564,31 @@ class SharedQueue(Queue):
         ends = time.monotonic() + timeout_s
         while self._has_thread and time.monotonic() < ends:
             time.sleep(0.001)
+
+
+def open_beside(path: Path, **options: Any) -> OwnedQueue:
+    """For a command: attach to the program that shares the queue, with the arguments of Queue; open it for this process
+    alone if no program has it. Raises what Queue raises."""
+    socket_path = path / SOCKET
+    ends = time.monotonic() + _SOON_S
+    while os.path.lexists(socket_path):
+        try:
+            local_socket.connect(path, SOCKET, _GRACE_S).close()
+        except OSError:
+            # Its owner was killed: others that are attached take over within this time.
+            if time.monotonic() >= ends:
+                break
+            time.sleep(_LOOK_AGAIN_S)
+        else:
+            return SharedQueue(path, **options)
+    try:
+        alone = OwnedQueue(path, **options)
+    except LogLockedError:
+        if not os.path.lexists(socket_path):
+            raise
+        return SharedQueue(path, **options)     # it was opened meanwhile
+    local_socket.remove(path, SOCKET)
+    return alone
 
 
 class _Home:
@@ -664,6 +706,3 @@ def _key_sent(key: str | bytes | None) -> object:
 
 def _half() -> float:
     return 0.5
-
-
-plain.ATTACHING[:] = [SharedQueue]

@@ -31,6 +31,24 @@ class CoordinatorConfig(Settings):
         "GroupCoordinatorConfig.GROUP_MAX_SIZE_DEFAULT is no limit",
         low=1,
     )
+    consumer_session_timeout_ms: int = setting(
+        45_000, "group.consumer.session.timeout.ms", "ms",
+        "how long a member of the consumer protocol (KIP-848) may send no heartbeat",
+        "GroupCoordinatorConfig.CONSUMER_GROUP_SESSION_TIMEOUT_MS_DEFAULT",
+        low=1,
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        5_000, "group.consumer.heartbeat.interval.ms", "ms",
+        "how often members of the consumer protocol are told to send a heartbeat",
+        "GroupCoordinatorConfig.CONSUMER_GROUP_HEARTBEAT_INTERVAL_MS_DEFAULT",
+        low=1,
+    )
+    consumer_max_size: int = setting(
+        5_000, "group.consumer.max.size", "count",
+        "how many members a group of the consumer protocol may have",
+        "5 000, as for classic groups; GroupCoordinatorConfig.CONSUMER_GROUP_MAX_SIZE_DEFAULT is no limit",
+        low=1,
+    )
     max_groups: int = setting(
         50_000, "seglog.max.groups", "count",
         "how many groups clients may make; one more gets POLICY_VIOLATION",

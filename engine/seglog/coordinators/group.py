@@ -32,6 +32,8 @@ class GroupState(enum.Enum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
+    ASSIGNING = "Assigning"             # this and the next: only in groups of the new protocol
+    RECONCILING = "Reconciling"
     DEAD = "Dead"
 
 
@@ -47,8 +49,9 @@ _BEFORE = {
 class Group:
     """One group. Its members are in the order in which they joined."""
 
-    def __init__(self, group_id: str, held: Held | None = None) -> None:
-        """`held`: what all groups hold, which this one counts to."""
+    def __init__(self, group_id: str, held: Held | None = None, offsets: GroupOffsets | None = None) -> None:
+        """`held`: what all groups hold, which this one counts to. `offsets`: of the group of the new protocol that it
+        was."""
         self.group_id = group_id
         self._held = Held() if held is None else held
         self.state = GroupState.EMPTY
@@ -60,7 +63,7 @@ class Group:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}            # member id by group instance id
         self._supporters: Counter[str] = Counter()          # how many members support each protocol
-        self.offsets = GroupOffsets(self._held)
+        self.offsets = GroupOffsets(self._held) if offsets is None else offsets
         # Ids given to clients that have not joined with them yet, and when each is forgotten.
         self.pending_members: dict[str, Due] = {}
         # Members of this generation whose SyncGroup has not arrived.

@@ -2,6 +2,7 @@
 
     requests ── group_membership (JoinGroup), group_commits (OffsetCommit), group_administration (ListGroups)
        └── GroupCoordinator ── Rebalancing ── Group ── GroupOffsets
+                 ├── ConsumerHeartbeats ── ConsumerGroup ── GroupOffsets, for the new protocol
                  └── OffsetsTopic ── __consumer_offsets
 
 It belongs to the server's loop: everything that waits is a coroutine or a timer callback.
@@ -9,16 +10,19 @@ It belongs to the server's loop: everything that waits is a coroutine or a timer
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from seglog.clock import Clock
+from seglog.coordinators.consumer_group import ConsumerGroup, Subscription
+from seglog.coordinators.consumer_heartbeats import ConsumerHeartbeats
+from seglog.coordinators.consumer_records import no_group
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.group import Group, GroupState
 from seglog.coordinators.group_member import MEMBER_BYTES, Member, Protocols, size_of
 from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
 from seglog.coordinators.held import Held, text_bytes
 from seglog.coordinators.internal_topic import CoordinatorLogs, InternalTopic, KeyValue, ProducerOfBatch, has_room
-from seglog.coordinators.offsets_topic import OffsetsTopic
+from seglog.coordinators.offsets_topic import AnyGroup, OffsetsTopic, group_key
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.rebalancing import Rebalancing
 from seglog.coordinators.timer import Paced, Timer
@@ -30,6 +34,9 @@ _LOG = Logger(__name__)
 
 # The offsets of so many groups are removed before their tombstones are waited for, so that they share syncs.
 _GROUPS_AT_ONCE = 256
+
+
+_Made = TypeVar("_Made", Group, ConsumerGroup)
 
 
 class GroupOverview(NamedTuple):
@@ -59,7 +66,8 @@ class GroupCoordinator:
         }, logs, clock)
         self.store = OffsetsTopic(self.topic)
         self.rebalancing = Rebalancing(self.store, self.timer, config, clock)
-        self.groups: dict[str, Group] = {}
+        self.consumers = ConsumerHeartbeats(self.store, logs, self.timer, config, clock)
+        self.groups: dict[str, AnyGroup] = {}
         # Set by the transaction coordinator: creates its topic; checks whether a partition is in a transaction; adds
         # partitions to one.
         self.ensure_transactions: Callable[..., Awaitable[None]] | None = None
@@ -87,7 +95,10 @@ class GroupCoordinator:
             self.held.offsets += group.own_bytes
             for producer_id in group.offsets.producers():
                 self._open.setdefault(producer_id, set()).add(group.group_id)
-            self.rebalancing.watch(group)
+            if isinstance(group, ConsumerGroup):
+                self.consumers.watch(group)
+            else:
+                self.rebalancing.watch(group)
         self.unready = None
         self._expire_later()
 
@@ -100,7 +111,8 @@ class GroupCoordinator:
                 await self._task
             self._task = None
         for group in self.groups.values():
-            self.rebalancing.end(group)
+            if isinstance(group, Group):
+                self.rebalancing.end(group)
         await self.topic.settle()
 
     # --- finding groups ------------------------------------------------------------------------------
@@ -114,10 +126,10 @@ class GroupCoordinator:
             return self.unready
         return None if self.topic.exists else Errors.NOT_COORDINATOR
 
-    def get(self, group_id: str) -> Group | None:
+    def get(self, group_id: str) -> AnyGroup | None:
         return self.groups.get(group_id)
 
-    def get_or_make(self, group_id: str) -> Group | None:
+    def get_or_make(self, group_id: str) -> AnyGroup | None:
         """The group, or None if a new one would exceed `seglog.max.groups`, or if there is no room for it."""
         group = self.groups.get(group_id)
         if group is None and len(self.groups) < self.config.max_groups:
@@ -126,6 +138,56 @@ class GroupCoordinator:
                 self.held.offsets += made.own_bytes
                 group = self.groups[group_id] = made
         return group
+
+    def classic(self, group_id: str) -> Group | None:
+        """The group, if it is of the classic protocol."""
+        group = self.groups.get(group_id)
+        return group if isinstance(group, Group) else None
+
+    def classic_to_join(self, group_id: str) -> Group | None:
+        """The group for a new member of the classic protocol, as `get_or_make`. A group of the new protocol without
+        members becomes a classic one, and keeps its offsets. Raises TypeError if it has members."""
+        group = self.get_or_make(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return group
+        if group.members:
+            raise TypeError(f"{group} has members")
+        group.become(GroupState.DEAD, self.now_ms())
+        self.store.store_records(
+            group_id, [(key, None) for key in no_group(group)], lambda error: None)
+        return self._put_instead(group, Group(group_id, self.held, group.offsets))
+
+    def consumer_to_join(self, group_id: str) -> ConsumerGroup | None:
+        """The group for a new member of the new protocol, as `get_or_make`. A classic group without members becomes one
+        of the new protocol, and keeps its offsets. Raises TypeError if it has members."""
+        group = self.get_or_make(group_id)
+        if group is None or isinstance(group, ConsumerGroup):
+            return group
+        if group.state is not GroupState.EMPTY:
+            raise TypeError(f"{group} has members")
+        for member_id in list(group.pending_members):
+            group.forget_pending(member_id)
+        if group.generation > 0:
+            self.store.store_records(group_id, [(group_key(group_id), None)], lambda error: None)
+        group.become(GroupState.DEAD, self.now_ms())
+        return self._put_instead(group, ConsumerGroup(group_id, self.held, group.offsets))
+
+    def drop_if_new(self, group: ConsumerGroup) -> None:
+        """Forget a group whose first member was refused."""
+        if group.is_new and group.has_nothing_left:
+            self._drop_if_over(group)
+
+    def _put_instead(self, group: AnyGroup, other: _Made) -> _Made:
+        self.held.offsets += other.own_bytes - group.own_bytes
+        self.groups[group.group_id] = other
+        return other
+
+    def has_room_for_consumer(self, group: ConsumerGroup, member_id: str, told: Subscription) -> bool:
+        """Whether there is room for this member, with what it told instead of what it told before."""
+        member = group.members.get(member_id)
+        more_bytes = told.size_bytes + (
+            MEMBER_BYTES + text_bytes(member_id) if member is None else -member.told.size_bytes)
+        return more_bytes <= 0 or self.held.members + more_bytes <= self.config.group_members_max_bytes
 
     def has_room_for_member(self, member: Member | None, names: Iterable[str | None], protocols: Protocols) -> bool:
         """Whether there is room for this member, with these protocols instead of those that it has. `names`: of a new
@@ -140,7 +202,7 @@ class GroupCoordinator:
         return more_bytes <= 0 or self.held.members + more_bytes <= self.config.group_members_max_bytes
 
     def without_room(
-        self, group: Group, commits: Mapping[TopicPartition, CommittedOffset], producer: ProducerOfBatch | None
+        self, group: AnyGroup, commits: Mapping[TopicPartition, CommittedOffset], producer: ProducerOfBatch | None
     ) -> list[TopicPartition]:
         """Those of the commits that there is no room for. An offset may always be committed again."""
         left_bytes = self.config.group_offsets_max_bytes - self.held.offsets
@@ -158,7 +220,7 @@ class GroupCoordinator:
     # --- offsets -----------------------------------------------------------------------------------
 
     def commit(
-        self, group: Group, commits: Mapping[TopicPartition, CommittedOffset], records: Sequence[KeyValue],
+        self, group: AnyGroup, commits: Mapping[TopicPartition, CommittedOffset], records: Sequence[KeyValue],
         done: Callable[[Errors], None], producer: ProducerOfBatch | None = None,
     ) -> None:
         """`records`: each commit's `offset_record`."""
@@ -182,7 +244,8 @@ class GroupCoordinator:
         """Forget the offsets of deleted partitions; if __consumer_offsets was deleted, forget all groups."""
         if any(topic == OFFSETS_TOPIC for topic, _ in partitions):
             for group in self.groups.values():
-                self.rebalancing.end(group)
+                if isinstance(group, Group):
+                    self.rebalancing.end(group)
                 group.become(GroupState.DEAD, self.now_ms())
             self.groups.clear()
             self._open.clear()
@@ -202,17 +265,17 @@ class GroupCoordinator:
         for one in waiting:
             await one
 
-    async def remove(self, group: Group, removed: Sequence[TopicPartition]) -> Errors:
+    async def remove(self, group: AnyGroup, removed: Sequence[TopicPartition]) -> Errors:
         """Write tombstones for these offsets. A group without members ends with its last offset."""
         return await self._begin_removal(group, removed)
 
-    def _begin_removal(self, group: Group, removed: Sequence[TopicPartition]) -> PendingAnswer[Errors]:
+    def _begin_removal(self, group: AnyGroup, removed: Sequence[TopicPartition]) -> PendingAnswer[Errors]:
         self._drop_if_over(group)
         written: PendingAnswer[Errors] = PendingAnswer()
         self.store.remove(group, removed, written.give)
         return written
 
-    def _drop_if_over(self, group: Group) -> bool:
+    def _drop_if_over(self, group: AnyGroup) -> bool:
         """Drop a group that has nothing left or was deleted. Returns whether it is dead."""
         if group.has_nothing_left:
             group.become(GroupState.DEAD, self.now_ms())

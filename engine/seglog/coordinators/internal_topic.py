@@ -36,6 +36,16 @@ Appended = Callable[[Errors, int | None], None]
 class CoordinatorLogs(Protocol):
     """What the coordinators need from the server."""
 
+    @property
+    def changes(self) -> int:
+        """How often a topic was made, widened or deleted."""
+
+    def names(self) -> list[str]:
+        """Of all topics."""
+
+    def id_and_partitions(self, name: str) -> tuple[bytes, int] | None:
+        """A topic's id and its number of partitions. None: there is no such topic."""
+
     def log(self, topic: str, partition: int) -> Log | None:
         """The open log, or None if there is no such partition."""
 

@@ -4,12 +4,14 @@
     GroupMetadataKey 2   ── GroupMetadataValue 3                                             a generation
     either               ── no value                                                         it was removed
 
-Offsets of a transaction are in batches of its producer, and take effect at its marker. Newer brokers also write other
-keys, for the new consumer groups: they are ignored.
+Offsets of a transaction are in batches of its producer, and take effect at its marker. consumer_records.py has the
+records of groups of the new protocol. Those of share groups and streams groups are ignored.
 """
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from seglog.coordinators.consumer_group import ConsumerGroup
+from seglog.coordinators.consumer_records import CONSUMER_KEYS, StoredConsumerGroup, no_group
 from seglog.coordinators.group import Group, GroupState
 from seglog.coordinators.group_member import Member
 from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
 
 _LOG = Logger(__name__)
 
+AnyGroup = Group | ConsumerGroup
+
 _GROUP_VALUE_VERSION = 3
 # Only version 1 of the value has an expiry time.
 _OFFSET_VALUE_VERSION, _EXPIRING_VALUE_VERSION = 3, 1
 
-# Many tombstones are split into several batches, each well below max.message.bytes.
-_TOMBSTONES_BYTES = 256 << 10
+# Many records are split into several batches, each well below max.message.bytes.
+_BATCH_BYTES = 256 << 10
 
 # maybeConvertOffsetCommitError
 _COMMIT_ERRORS = APPEND_ERRORS | {Errors.MESSAGE_TOO_LARGE: Errors.INVALID_COMMIT_OFFSET_SIZE}
@@ -61,7 +65,7 @@ class OffsetsTopic:
         self.topic.append(group.group_id, [(group_key(group.group_id), group_value(group, assignments))], appended)
 
     def store_offsets(
-        self, group: Group, commits: Mapping[TopicPartition, CommittedOffset], records: Sequence[KeyValue],
+        self, group: AnyGroup, commits: Mapping[TopicPartition, CommittedOffset], records: Sequence[KeyValue],
         done: Callable[[Errors], None], producer: ProducerOfBatch | None = None,
     ) -> None:
         """Write commits, and apply them to the group's offsets once they are durable. `records`: each commit's
@@ -82,14 +86,32 @@ class OffsetsTopic:
 
         self.topic.append(group.group_id, records, appended, producer)
 
+    def store_records(
+        self, group_id: str, records: Sequence[KeyValue], done: Callable[[Errors], None]
+    ) -> None:
+        """Write records of a group, in batches that are not too large; `done` gets the first error of any of them."""
+        pieces = list(_in_pieces(records))
+        errors: list[Errors] = []
+
+        def appended(error: Errors, log_offset: int | None) -> None:
+            errors.append(APPEND_ERRORS.get(error, error))
+            if len(errors) == len(pieces):
+                done(next((one for one in errors if one), Errors.NONE))
+
+        for piece in pieces:
+            self.topic.append(group_id, piece, appended)
+
     def remove(
-        self, group: Group, partitions: Sequence[TopicPartition], done: Callable[[Errors], None]
+        self, group: AnyGroup, partitions: Sequence[TopicPartition], done: Callable[[Errors], None]
     ) -> None:
         """Write tombstones for these offsets, and for the group if it is dead."""
         keys = [offset_key(group.group_id, *where) for where in partitions]
-        if group.state is GroupState.DEAD and group.generation > 0:
-            keys.append(group_key(group.group_id))
-        pieces = list(_in_pieces(keys))
+        if group.state is GroupState.DEAD:
+            if isinstance(group, ConsumerGroup):
+                keys += no_group(group)
+            elif group.generation > 0:
+                keys.append(group_key(group.group_id))
+        pieces = list(_in_pieces((key, None) for key in keys))
         if not pieces:
             done(Errors.NONE)
             return
@@ -101,9 +123,9 @@ class OffsetsTopic:
 
     # --- reading -----------------------------------------------------------------------------------
 
-    def load(self, held: Held) -> dict[str, Group]:
+    def load(self, held: Held) -> dict[str, AnyGroup]:
         """The groups of all partitions, which count to `held`. Raises what reading the logs raises."""
-        groups: dict[str, Group] = {}
+        groups: dict[str, AnyGroup] = {}
         for batches in self.topic.partitions():
             loader = _Loader(held)
             for batch in batches:
@@ -121,6 +143,7 @@ class _Loader:
         # Includes groups that have only offsets.
         self._offsets: dict[str, Group] = {}
         self._generations: dict[str, bytes] = {}
+        self._consumers: dict[str, StoredConsumerGroup] = {}
         self._open: dict[int, set[str]] = {}        # groups by producer
 
     def add(self, batch: "RecordBatch") -> None:
@@ -153,6 +176,11 @@ class _Loader:
                 offsets.forget((where.topic, where.partition), producer_id)
             else:
                 offsets.load((where.topic, where.partition), read_offset(value), batch_offset, producer_id)
+        elif isinstance(where, CONSUMER_KEYS):
+            consumer = self._consumers.get(where.group_id)
+            if consumer is None:
+                consumer = self._consumers[where.group_id] = StoredConsumerGroup(where.group_id)
+            consumer.add(where, value)
 
     def _end(self, producer_id: int, key: bytes) -> None:
         is_commit = key[2:4] == b"\0\1"
@@ -165,7 +193,13 @@ class _Loader:
             group = self._offsets[group_id] = Group(group_id, self._held)
         return group
 
-    def groups(self) -> dict[str, Group]:
+    def groups(self) -> dict[str, AnyGroup]:
+        consumers: dict[str, AnyGroup] = {}
+        for group_id, stored in self._consumers.items():
+            if stored.is_there and group_id not in self._generations:
+                group = ConsumerGroup(group_id, self._held, self._group(group_id).offsets)
+                stored.load_into(group)
+                consumers[group_id] = group
         for group_id, value in self._generations.items():
             try:
                 read_group(self._group(group_id), value)
@@ -175,7 +209,7 @@ class _Loader:
         return {
             group_id: group for group_id, group in self._offsets.items()
             if group_id in self._generations or not group.offsets.is_empty
-        }
+        } | consumers
 
 
 # --- records -----------------------------------------------------------------------------------------
@@ -249,15 +283,16 @@ def read_offset(raw: bytes) -> CommittedOffset:
     )
 
 
-def _in_pieces(keys: Iterable[bytes]) -> Iterable[list[KeyValue]]:
+def _in_pieces(records: Iterable[KeyValue]) -> Iterable[list[KeyValue]]:
     piece: list[KeyValue] = []
     size = 0
-    for key in keys:
-        if piece and size + len(key) > _TOMBSTONES_BYTES:
+    for key, value in records:
+        more = len(key) + len(value or b"")
+        if piece and size + more > _BATCH_BYTES:
             yield piece
             piece, size = [], 0
-        piece.append((key, None))
-        size += len(key) + 32
+        piece.append((key, value))
+        size += more + 32
     if piece:
         yield piece
 

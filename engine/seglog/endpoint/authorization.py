@@ -20,6 +20,7 @@ from seglog.state.acls import CLUSTER_NAME, Operation, ResourceType
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import (
     ApiKey,
+    ConsumerGroupDescribeResponse,
     DeleteTopicsResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -538,6 +539,34 @@ async def _list_groups(asked: Asked) -> Any:
     return answer
 
 
+async def _consumer_heartbeat(asked: Asked) -> Any:
+    """A member needs every topic that it names. Of those that match its regular expression, it gets the allowed."""
+    request = asked.request
+    if not asked.may(Operation.READ, GROUP, request.group_id):
+        return asked.refused(Operation.READ, GROUP, request.group_id)
+    _, refused = await asked.parted(request.subscribed_topic_names or (), Operation.DESCRIBE, TOPIC, str)
+    return asked.refused(Operation.DESCRIBE, TOPIC, refused[0]) if refused else await asked.handled()
+
+
+async def _describe_consumer_groups(asked: Asked) -> Any:
+    answer = await _of_each(asked, _Each(Operation.DESCRIBE, GROUP, "group_ids", "groups", name=None))
+    for number, row in enumerate(answer.groups):
+        if row.error_code:
+            continue
+        if asked.request.include_authorized_operations:
+            row.authorized_operations = asked.operations(row.authorized_operations, GROUP, row.group_id)
+        named = {topic.topic_name for member in row.members for assignment in (
+            member.assignment, member.target_assignment) for topic in assignment.topic_partitions}
+        named.update(name for member in row.members for name in member.subscribed_topic_names)
+        _, hidden = await asked.parted(named, Operation.DESCRIBE, TOPIC, str)
+        if hidden:      # it would tell of topics that are not for this client
+            asked.told(Operation.DESCRIBE, TOPIC, hidden[0])
+            answer.groups[number] = ConsumerGroupDescribeResponse.DescribedGroup(
+                group_id=row.group_id, error_code=Errors.TOPIC_AUTHORIZATION_FAILED,
+                error_message="The group has described topic(s) that the client is not authorized to describe.")
+    return answer
+
+
 async def _describe_transactions(asked: Asked) -> Any:
     answer = await _of_each(
         asked, _Each(Operation.DESCRIBE, TRANSACTIONAL_ID, "transactional_ids", "transaction_states", name=None))
@@ -572,6 +601,8 @@ RULES: Mapping[ApiKey, Rule] = {
     ApiKey.SYNC_GROUP: _of_group(Operation.READ),
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.LIST_GROUPS: _list_groups,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _consumer_heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _describe_consumer_groups,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.DELETE_RECORDS: _of_topics(Operation.DELETE),

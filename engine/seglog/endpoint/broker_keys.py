@@ -79,9 +79,13 @@ NO_EFFECT = (
         "server.max.startup.time.ms", "unstable.*",
     )),
     NoEffect("there is no tiered storage", ("remote.*", "follower.fetch.last.tiered.offset.enable")),
-    NoEffect("there are no share groups, and no protocols of groups but the classic one", (
-        "group.consumer.*", "group.share.*", "group.streams.*", "share.*", "errors.deadletterqueue.*",
-        "group.coordinator.*", "transaction.two.phase.commit.enable",
+    NoEffect("groups have no settings of their own, and a target is computed at once, by `uniform` or `range`", (
+        "group.consumer.min.*", "group.consumer.max.*.ms", "group.consumer.assign*", "group.consumer.migration.policy",
+        "group.consumer.regex.refresh.interval.ms", "group.coordinator.*",
+    )),
+    NoEffect("there are no share groups, and no groups of Kafka Streams", (
+        "group.share.*", "group.streams.*", "share.*", "errors.deadletterqueue.*",
+        "transaction.two.phase.commit.enable",
     )),
     NoEffect("there are no quotas, and no fetch sessions", (
         "quota.window.*", "client.quota.callback.class", "max.connection.creation.rate",

@@ -157,6 +157,11 @@ def _describe_groups(request: m.DescribeGroupsRequest, error: Errors) -> Any:
     ])
 
 
+def _describe_consumer_groups(request: m.ConsumerGroupDescribeRequest, error: Errors) -> Any:
+    return m.ConsumerGroupDescribeResponse(groups=[
+        m.ConsumerGroupDescribeResponse.DescribedGroup(error_code=error, group_id=name) for name in request.group_ids])
+
+
 def _delete_groups(request: m.DeleteGroupsRequest, error: Errors) -> Any:
     return m.DeleteGroupsResponse(results=[
         m.DeleteGroupsResponse.DeletableGroupResult(group_id=group, error_code=error)
@@ -265,6 +270,7 @@ _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _describe_consumer_groups,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.DELETE_RECORDS: _delete_records,

@@ -14,10 +14,10 @@ from seglog.wire.messages import (
     ListGroupsResponse,
 )
 
-_CLASSIC = "classic"
+_CLASSIC, _CONSUMER = "classic", "consumer"
 # AclEntry.supportedOperations(GROUP): READ, DELETE, DESCRIBE, as bits.
-_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-_UNKNOWN_OPERATIONS = -(1 << 31)
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+UNKNOWN_OPERATIONS = -(1 << 31)
 _WITH_NOT_FOUND = 6     # the first version of DescribeGroups in which an unknown group is an error (KIP-1043)
 
 
@@ -33,7 +33,7 @@ class GroupAdministration:
         }
 
     async def describe_groups(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-        operations = _ALL_OPERATIONS if request.include_authorized_operations else _UNKNOWN_OPERATIONS
+        operations = ALL_OPERATIONS if request.include_authorized_operations else UNKNOWN_OPERATIONS
         groups = []
         for group_id in dict.fromkeys(request.groups):
             await context.work.step()
@@ -49,11 +49,12 @@ class GroupAdministration:
         if error is not None:
             return described(group_id=group_id, error_code=error)
         group = self._coordinator.get(group_id)
-        if group is None and version >= _WITH_NOT_FOUND:
+        if not isinstance(group, Group) and version >= _WITH_NOT_FOUND:
+            why = "not found" if group is None else "is not a classic group"
             return described(
-                group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND, error_message=f"Group {group_id} not found.",
+                group_id=group_id, error_code=Errors.GROUP_ID_NOT_FOUND, error_message=f"Group {group_id} {why}.",
                 group_state=GroupState.DEAD.value)
-        if group is None:
+        if not isinstance(group, Group):
             return described(group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations)
         # Subscriptions and assignments mean something only while the group is stable.
         protocol = group.protocol_name if group.state is GroupState.STABLE else None
@@ -77,10 +78,11 @@ class GroupAdministration:
         groups = []
         for group in list(self._coordinator.groups.values()):
             await context.work.step(size_bytes=len(group.group_id))
-            if (not states or group.state.value.lower() in states) and (not types or _CLASSIC in types):
+            kind = _CLASSIC if isinstance(group, Group) else _CONSUMER
+            if (not states or group.state.value.lower() in states) and (not types or kind in types):
                 groups.append(ListGroupsResponse.ListedGroup(
                     group_id=group.group_id, protocol_type=group.protocol_type or "", group_state=group.state.value,
-                    group_type=_CLASSIC,
+                    group_type=kind,
                 ))
         return ListGroupsResponse(error_code=self._coordinator.unready or Errors.NONE, groups=groups)
 
@@ -95,13 +97,14 @@ class GroupAdministration:
         error = self._coordinator.check(group_id, may_be_empty=True)
         if error is not None:
             return error
-        group: Group | None = self._coordinator.get(group_id)
+        group = self._coordinator.get(group_id)
         if group is None:
             return Errors.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY:
             return Errors.NON_EMPTY_GROUP
-        for member_id in list(group.pending_members):
-            group.forget_pending(member_id)
+        if isinstance(group, Group):
+            for member_id in list(group.pending_members):
+                group.forget_pending(member_id)
         removed = group.offsets.remove_all()
         group.become(GroupState.DEAD, self._coordinator.now_ms())
         context.log_deleted("group", group_id)

@@ -2,11 +2,12 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from seglog.config import MAX_LONG
+from seglog.coordinators.consumer_group import ConsumerGroup
 from seglog.coordinators.group import CONSUMER_PROTOCOL, Group, GroupState
 from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
 from seglog.coordinators.groups import GroupCoordinator
 from seglog.coordinators.internal_topic import KeyValue, ProducerOfBatch, has_room
-from seglog.coordinators.offsets_topic import offset_record
+from seglog.coordinators.offsets_topic import AnyGroup, offset_record
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import ZERO_ID, Topics
@@ -26,6 +27,7 @@ from seglog.wire.messages import (
 )
 
 _NO_OFFSET = CommittedOffset(-1)
+_WITH_EPOCHS = 9    # the first version of OffsetCommit for members of the new protocol
 _WITH_IDS = 10      # the first version of OffsetCommit and OffsetFetch that names topics by ids
 # The first versions of TxnOffsetCommit that add the group to the transaction (KIP-890), and that name topics by ids.
 _JOINS_TRANSACTION, _TXN_WITH_IDS = 5, 6
@@ -33,7 +35,22 @@ _JOINS_TRANSACTION, _TXN_WITH_IDS = 5, 6
 _Found = tuple[CommittedOffset, Errors]
 
 # Returns the group to commit to, and an error of the whole request.
-_Committer = Callable[[], tuple[Group | None, Errors | None]]
+_Committer = Callable[[], tuple[AnyGroup | None, Errors | None]]
+
+
+def check_member(
+    group: ConsumerGroup, member_id: str, epoch: int, *, at_least: int = 0, version: int = 0, always: bool = False
+) -> Errors | None:
+    """The error for a client that is not a member of the group with this epoch, or None (ConsumerGroup.validateOffset-
+    Commit). Without members, every client that names no epoch may commit, unless `always`."""
+    if epoch < 0 and not group.members and not always:
+        return None
+    member = group.members.get(member_id)
+    if member is None:
+        return Errors.UNKNOWN_MEMBER_ID
+    if version < at_least:
+        return Errors.UNSUPPORTED_VERSION
+    return None if epoch == member.current.epoch else Errors.STALE_MEMBER_EPOCH
 
 
 class GroupCommits:
@@ -65,7 +82,8 @@ class GroupCommits:
             )
             for topic in request.topics for row in topic.partitions
         })
-        errors = await self._commit(request.group_id, wanted, lambda: self._committer(request), context.work)
+        errors = await self._commit(
+            request.group_id, wanted, lambda: self._committer(request, context.version), context.work)
         if context.version >= _WITH_IDS:
             errors.update((where, Errors.UNKNOWN_TOPIC_ID) for where in wanted if not where[0])
         return await context.work.made(lambda: OffsetCommitResponse(topics=[
@@ -78,7 +96,7 @@ class GroupCommits:
             for topic in request.topics
         ]))
 
-    def _committer(self, request: OffsetCommitRequest) -> tuple[Group | None, Errors | None]:
+    def _committer(self, request: OffsetCommitRequest, version: int) -> tuple[AnyGroup | None, Errors | None]:
         """The group, and the error if the client may not commit to it."""
         coordinator, generation = self._coordinator, request.generation_id_or_member_epoch
         error = coordinator.check(request.group_id, may_be_empty=True)
@@ -89,6 +107,9 @@ class GroupCommits:
             group = coordinator.get_or_make(request.group_id)
             if group is None:
                 return None, Errors.POLICY_VIOLATION
+        if isinstance(group, ConsumerGroup):
+            return group, error or check_member(
+                group, request.member_id, generation, at_least=_WITH_EPOCHS, version=version)
         if error is None and group is not None:
             error = self._check_commit(group, request.member_id, request.group_instance_id, generation)
         return group, error
@@ -150,7 +171,7 @@ class GroupCommits:
 
     def _transactional_committer(
         self, request: TxnOffsetCommitRequest, producer: ProducerOfBatch, joined: Errors
-    ) -> tuple[Group | None, Errors | None]:
+    ) -> tuple[AnyGroup | None, Errors | None]:
         """The group, and the error if the producer may not commit to it. `joined`: the error of adding the group to the
         transaction."""
         coordinator = self._coordinator
@@ -164,6 +185,8 @@ class GroupCommits:
         group = coordinator.get_or_make(request.group_id)
         if group is None:
             return None, Errors.POLICY_VIOLATION
+        if isinstance(group, ConsumerGroup):
+            return group, check_member(group, request.member_id, request.generation_id_or_member_epoch)
         return group, coordinator.rebalancing.check_commit(
             group, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch,
             is_transactional=True,
@@ -240,7 +263,7 @@ class GroupCommits:
     async def _of_group(
         self, asked: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
     ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
-        error = self._coordinator.check(asked.group_id, may_be_empty=True) or Errors.NONE
+        error = self._coordinator.check(asked.group_id, may_be_empty=True) or self._check_fetch(asked)
         by_id = context.version >= _WITH_IDS
         for row in asked.topics or () if by_id else ():
             row.name = self._topics.name_of_id(row.topic_id)
@@ -268,6 +291,13 @@ class GroupCommits:
                 for (name, rows), topic_id in zip(found, ids, strict=False)
             ],
         ))
+
+    def _check_fetch(self, asked: OffsetFetchRequest.OffsetFetchRequestGroup) -> Errors:
+        """The error for a member of the new protocol whose epoch is not that of its group's member."""
+        group = self._coordinator.get(asked.group_id)
+        if not isinstance(group, ConsumerGroup) or (asked.member_id is None and asked.member_epoch < 0):
+            return Errors.NONE
+        return check_member(group, asked.member_id or "", asked.member_epoch, always=True) or Errors.NONE
 
     async def _find(
         self, group_id: str, topics: Sequence[tuple[str, Iterable[int]]] | None, require_stable: bool, error: Errors,

@@ -1,9 +1,11 @@
 """Members' requests: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, in all their versions."""
 from functools import partial
 
+from seglog.coordinators.group import Group
 from seglog.coordinators.group_member import JoinResult, SyncResult
 from seglog.coordinators.groups import GroupCoordinator
 from seglog.coordinators.internal_topic import has_room
+from seglog.coordinators.offsets_topic import AnyGroup
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.rebalancing import JoinRequest
 from seglog.endpoint.request_context import Handler, RequestContext
@@ -104,7 +106,11 @@ class GroupMembership:
                  *(protocol.name for protocol in request.protocols))
         if not has_room(*names, more=_UUID_CHARACTERS):
             return JoinResult(member_id, Errors.INVALID_REQUEST)
-        group = coordinator.get_or_make(request.group_id) if not member_id else coordinator.get(request.group_id)
+        try:
+            group = coordinator.classic(request.group_id) if member_id else coordinator.classic_to_join(
+                request.group_id)
+        except TypeError:       # members of the new protocol are in it
+            return JoinResult(member_id, Errors.INCONSISTENT_GROUP_PROTOCOL)
         if group is None:
             return JoinResult(member_id, Errors.UNKNOWN_MEMBER_ID if member_id else Errors.POLICY_VIOLATION)
         protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
@@ -141,7 +147,7 @@ class GroupMembership:
         error = self._coordinator.check(request.group_id)
         if error is not None:
             return SyncResult(error)
-        group = self._coordinator.get(request.group_id)
+        group = self._coordinator.classic(request.group_id)
         if group is None:
             return SyncResult(Errors.UNKNOWN_MEMBER_ID)
         size_bytes = sum(len(one.assignment) for one in request.assignments)
@@ -161,7 +167,7 @@ class GroupMembership:
         if error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
             error = Errors.NONE     # its groups are not known yet, and Kafka's clients leave their group on an error
         elif error is None:
-            group = self._coordinator.get(request.group_id)
+            group = self._coordinator.classic(request.group_id)
             error = Errors.UNKNOWN_MEMBER_ID if group is None else self._rebalancing.heartbeat(
                 group, request.member_id, request.group_instance_id, request.generation_id
             )
@@ -180,10 +186,20 @@ class GroupMembership:
             await context.work.step()
             rows.append(LeaveGroupResponse.MemberResponse(
                 member_id=member.member_id, group_instance_id=member.group_instance_id,
-                error_code=Errors.UNKNOWN_MEMBER_ID if group is None else self._rebalancing.leave(
-                    group, member.member_id, member.group_instance_id, member.reason or "no reason was given"
-                ),
+                error_code=await self._leave(
+                    group, member.member_id, member.group_instance_id, member.reason or "no reason was given"),
             ))
         if context.version < 3:
             return LeaveGroupResponse(error_code=rows[0].error_code)
         return LeaveGroupResponse(members=rows)
+
+    async def _leave(
+        self, group: AnyGroup | None, member_id: str, group_instance_id: str | None, reason: str
+    ) -> Errors:
+        if group is None:
+            return Errors.UNKNOWN_MEMBER_ID
+        if isinstance(group, Group):
+            return self._rebalancing.leave(group, member_id, group_instance_id, reason)
+        removed: PendingAnswer[Errors] = PendingAnswer()    # an operator removes it
+        self._coordinator.consumers.remove_member(group, member_id, group_instance_id, removed.give)
+        return await removed

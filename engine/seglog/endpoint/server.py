@@ -28,6 +28,7 @@ from seglog.endpoint.cluster import ClusterFacts
 from seglog.endpoint.cluster_admin import ClusterAdmin
 from seglog.endpoint.configs import Configs
 from seglog.endpoint.connection import Connection
+from seglog.endpoint.consumer_groups import ConsumerGroups
 from seglog.endpoint.fetch import Fetch
 from seglog.endpoint.frame_reader import RequestMemory
 from seglog.endpoint.group_administration import GroupAdministration
@@ -163,6 +164,7 @@ class Server:
             GroupMembership(self.groups).HANDLERS,
             GroupCommits(self.groups, self.topics).HANDLERS,
             GroupAdministration(self.groups).HANDLERS,
+            ConsumerGroups(self.groups, self.topics, self._authorizer).HANDLERS,
             TransactionRequests(self.transactions).HANDLERS,
             UserAdmin(self._users).HANDLERS,
             AclAdmin(self._authorizer).HANDLERS,

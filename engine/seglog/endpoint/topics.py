@@ -140,6 +140,7 @@ class Topics:
         self._epochs: dict[tuple[str, int], int] = {}
         self._topics: dict[str, ServedTopic] = {}
         self._by_id: dict[bytes, ServedTopic] = {}
+        self.changes = 0            # how often a topic was made, widened or deleted
         # By names in which dots are underscores, since metrics cannot tell such names apart.
         self._alike: dict[str, set[str]] = {}
         self._creating: deque[_Waiting] = deque()
@@ -194,6 +195,11 @@ class Topics:
         """The name of the topic with this id; empty if there is none."""
         topic = self._by_id.get(topic_id)
         return "" if topic is None else topic.name
+
+    def id_and_partitions(self, name: str) -> tuple[bytes, int] | None:
+        """A topic's id and its number of partitions. None: there is no such topic."""
+        topic = self._topics.get(name)
+        return None if topic is None else (topic.shown_id, topic.partitions)
 
     def partition_count(self, topic: str) -> int:
         """The topic's number of partitions; 0: there is no such topic."""
@@ -543,6 +549,7 @@ class Topics:
         self._topics[topic.name] = topic
         self._alike.setdefault(_flat(topic.name), set()).add(topic.name)
         self._by_id[topic.shown_id] = topic
+        self.changes += 1
 
     def _make(self, topic: ServedTopic, partition: int, settings: Mapping[str, str]) -> Log:
         """Make a partition of an internal topic that is used for the first time, durably."""
@@ -564,6 +571,7 @@ class Topics:
         self._make_all([
             Creation(topic.name, topic.topic_id, topic.partitions, partitions, self._kept_settings(name))])
         topic.partitions = partitions
+        self.changes += 1
         return True
 
     def _sync_later(self) -> None:
@@ -716,6 +724,7 @@ class Topics:
     def _hide(self, name: str) -> ServedTopic | None:
         topic = self._topics.pop(name, None)
         if topic is not None:
+            self.changes += 1
             for topic_id in (topic.topic_id, _made_id(name)):
                 self._by_id.pop(topic_id, None)
             alike = self._alike[_flat(name)]

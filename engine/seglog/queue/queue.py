@@ -6,9 +6,9 @@
             with job:
                 send_mail(job.value)
 
-    Queue ─┬─ Lane        priority 0: the directory itself
-           ├─ Lane        another priority: priority/<number>, made at its first use
-           └─ DeadJobs    the dead jobs of all lanes
+    OwnedQueue ─┬─ Lane        priority 0: the directory itself
+                ├─ Lane        another priority: priority/<number>, made at its first use
+                └─ DeadJobs    the dead jobs of all lanes
 
 A consumer that waits sleeps until the next job is due, a lease ends, a job is put, or the clock is set.
 """
@@ -28,7 +28,7 @@ from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock, SystemClock, listen, now_ns, unlisten
 from seglog.config import Fsync
-from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError, SeglogError
+from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, NotALogError, SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
 from seglog.late_import import late
@@ -56,8 +56,9 @@ PRIORITIES = "priority"
 LOWEST, HIGHEST = -100, 100
 # A ledger is sealed at this size, so that the space of finished jobs is soon free. (Pulsar's default is 2 GiB.)
 LEDGER_MB = 16
-# The class of a queue that several processes have open, in a list: `attach` puts it there.
-ATTACHING: "list[type[Queue]]" = []
+HINT_OF_LOCKED = (
+    "several processes of one machine share a queue if each opens it with attach=True, also the one that has it now"
+)
 # A property of the managed ledger in the queue's directory while it is paused.
 PAUSED = "seglog.queue.paused"
 # What `put_many` puts into one entry at most.
@@ -99,7 +100,7 @@ class QueueStats:
         return self.ready + self.delayed + self.waiting + self.in_flight
 
 
-class Queue(OpenHandle):
+class OwnedQueue(OpenHandle):
     """Open the queue in a directory, and create it if it does not exist. Threads share it; one process at a time, or
     several with attach=True.
 
@@ -139,15 +140,10 @@ class Queue(OpenHandle):
         chance: Callable[[], float] = random.random,
     ) -> None:
         if attach:
-            # The same face over another process's queue: which of the two it is changes while it is open.
-            self.__class__ = ATTACHING[0]
-            self.__class__.__init__(
-                self, path, lease=lease, max_attempts=max_attempts, retry_delay=retry_delay,
-                max_retry_delay=max_retry_delay, retry_jitter=retry_jitter, max_backlog=max_backlog,
-                when_full=when_full, fsync=fsync, config=config, create=create, recover=recover, fs=fs, clock=clock,
-                chance=chance,
+            # seglog.Queue makes an object of another class for it (attach.shared_queue).
+            raise InvalidArgumentError(
+                f"{type(self).__name__} does not take attach=True", hint="call seglog.Queue, not a class below it"
             )
-            return
         self.path = Path(os.path.abspath(path))
         self._options = checked_options(lease, max_attempts, retry_delay, max_retry_delay, retry_jitter, chance)
         if fsync not in get_args(Fsync):
@@ -183,8 +179,10 @@ class Queue(OpenHandle):
         self._is_told = False
         try:
             shielded(self._open, recover)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, LogLockedError) and error.hint == LogLockedError.hint:
+                error.hint = HINT_OF_LOCKED
             raise
 
     def _open(self, recover: bool) -> None:
@@ -686,15 +684,15 @@ class Queue(OpenHandle):
         self.close()
 
 
-_OPEN: "weakref.WeakSet[Queue]" = weakref.WeakSet()
+_OPEN: "weakref.WeakSet[OwnedQueue]" = weakref.WeakSet()
 PROCESS.add(OpenQueues(lambda: [queue for queue in _OPEN if not queue.closed]))
 
 
-def _backlog_of(queue: Queue, limit: int | None, when_full: WhenFull) -> Backlog:
+def _backlog_of(queue: OwnedQueue, limit: int | None, when_full: WhenFull) -> Backlog:
     """The limit of a queue's backlog. It does not keep the queue alive, nor is it in a cycle with it."""
     found = weakref.ref(queue)
 
-    def opened() -> Queue:
+    def opened() -> OwnedQueue:
         there = found()
         if there is None:
             raise LogClosedError("the queue was closed")

@@ -1,5 +1,5 @@
 """The rows that are passed to Spark: the schema of its Kafka source, and Arrow batches that match it exactly."""
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.types import (
@@ -15,9 +15,10 @@ from pyspark.sql.types import (
 )
 
 from seglog.errors import InvalidArgumentError
+from seglog.frames.lake_types import LakeTypes
 from seglog.frames.options import checked_columns
 from seglog.spark.losses import Loss
-from seglog.spark.source_options import LOST
+from seglog.spark.source_options import LOST, SourceOptions
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 # endOffset: the first one that is there again, null if it is not known. bytes: 0 if no segment holds the offsets.
@@ -30,31 +31,59 @@ _TYPES: dict[str, DataType] = {
     "offset": LongType(), "timestamp": TimestampType(), "timestampType": IntegerType(), "headers": _HEADERS,
     LOST: _LOST,
 }
+# Times of day and UUIDs have no type in all versions of Spark that we support.
+_DECODED = LakeTypes("Spark", has_time=False, has_fixed=False)
 _NO_TIME_TYPE = -1
 _NO_TIME_US = -1000     # Spark's Kafka source shows this for a record without a timestamp
 
 
-def schema_of(columns: tuple[str, ...]) -> StructType:
-    """The schema of these columns, as in Spark's Kafka source except for headers."""
-    return StructType([StructField(name, _TYPES[name]) for name in columns])
+def decoded_types(options: SourceOptions) -> dict[str, Any]:
+    """The pyarrow.DataType of each column whose keys or values are decoded, as Spark can have it.
+
+    Raises what `SourceOptions.decoders` raises, and InvalidArgumentError for a type that Spark has not.
+    """
+    import pyarrow  # type: ignore[import-untyped]
+
+    found = {name: decoder.type for name, decoder in options.decoders().items()}
+    found |= dict.fromkeys(options.texts, pyarrow.string())
+    schema = _DECODED.schema(pyarrow.schema(list(found.items())))
+    return {field.name: field.type for field in schema}
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
+def schema_of(columns: tuple[str, ...], decoded: Mapping[str, Any] | None = None) -> StructType:
+    """The schema of these columns, as in Spark's Kafka source except for headers, and for those that are `decoded`."""
+    types = _TYPES | _spark_types(decoded or {})
+    return StructType([StructField(name, types[name]) for name in columns])
+
+
+def _spark_types(decoded: Mapping[str, Any]) -> dict[str, DataType]:
+    if not decoded:
+        return {}
+    import pyarrow
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(pyarrow.schema(list(decoded.items())), prefer_timestamp_ntz=True)
+    return {field.name: field.dataType for field in schema.fields}
+
+
+def columns_of(schema: StructType, decoded: Mapping[str, Any]) -> tuple[str, ...]:
     """The columns of a schema that a user gives by `.schema("offset long")`, LOST among them if it is asked for. Raises
     InvalidArgumentError."""
+    types = _TYPES | _spark_types(decoded)
     columns = tuple(schema.fieldNames())
     checked_columns([name for name in columns if name != LOST], False)
     for field in schema.fields:
-        if field.dataType != _TYPES[field.name]:
+        if field.dataType != types[field.name]:
             raise InvalidArgumentError(
-                f"column {field.name} has type {_TYPES[field.name].simpleString()}, not {field.dataType.simpleString()}"
+                f"column {field.name} has type {types[field.name].simpleString()}, not {field.dataType.simpleString()}",
+                hint="load it again if its schema has changed since" if field.name in decoded else None,
             )
     return columns
 
 
-def lost_rows(losses: Sequence[Loss], columns: tuple[str, ...]) -> Any:
+def lost_rows(losses: Sequence[Loss], columns: tuple[str, ...], decoded: Mapping[str, Any]) -> Any:
     """A pyarrow.RecordBatch with a row for each loss: at its first offset, with nothing but LOST beside its place."""
-    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow
 
     rows = [{
         "topic": loss.topic, "partition": loss.partition, "offset": loss.first_offset, "timestampType": _NO_TIME_TYPE,
@@ -63,14 +92,16 @@ def lost_rows(losses: Sequence[Loss], columns: tuple[str, ...]) -> Any:
             "reason": loss.reason,
         },
     } for loss in losses]
-    types = _arrow_types()
+    types = {**_arrow_types(), **decoded}
     return pyarrow.RecordBatch.from_arrays(
         [pyarrow.array([row.get(name) for row in rows], types[name]) for name in columns],
         schema=pyarrow.schema([pyarrow.field(name, types[name]) for name in columns]),
     )
 
 
-def conformed(batch: Any, columns: tuple[str, ...], *, null_timestamps: bool = False) -> Any:
+def conformed(
+    batch: Any, columns: tuple[str, ...], decoded: Mapping[str, Any] | None = None, *, null_timestamps: bool = False
+) -> Any:
     """These columns of a pyarrow.RecordBatch, with the types that Spark derives from the schema, such as plain text.
 
     As in Spark's KafkaRecordToRowConverter, a record without headers has null for them, and one without a timestamp has
@@ -89,9 +120,11 @@ def conformed(batch: Any, columns: tuple[str, ...], *, null_timestamps: bool = F
         elif name == "headers":
             none = compute.equal(compute.list_value_length(array), 0)
             array = compute.if_else(none, pyarrow.scalar(None, array.type), array)
-        kind = _arrow_types()[name]
+        is_decoded = decoded is not None and name in decoded
+        kind = decoded[name] if decoded is not None and is_decoded else _arrow_types()[name]
         if array.type != kind:
-            array = array.cast(kind)
+            # Finer digits of a time than Spark has are cut off.
+            array = array.cast(kind, safe=not is_decoded)
         arrays.append(array)
         fields.append(pyarrow.field(name, kind))
     return pyarrow.RecordBatch.from_arrays(arrays, schema=pyarrow.schema(fields))

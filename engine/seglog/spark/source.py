@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from seglog.spark.offset_ranges import ranges
-from seglog.spark.row_schema import columns_of, schema_of
+from seglog.spark.row_schema import columns_of, decoded_types, schema_of
 from seglog.spark.sink import BatchSink, StreamSink
 from seglog.spark.source_filters import Pruning
 from seglog.spark.source_options import SourceOptions, asked_columns
@@ -31,7 +31,8 @@ class SeglogSource(DataSource):
         return "seglog"
 
     def schema(self) -> StructType:
-        return schema_of(asked_columns(self.options))
+        columns = asked_columns(self.options)
+        return schema_of(columns, decoded_types(SourceOptions.of(self.options, is_stream=None)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = SourceOptions.of(self.options)
@@ -51,7 +52,7 @@ class TopicReader(DataSourceReader):
     """Reads a batch. Spark pickles it before it calls `partitions`, so all results of planning are in those."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._options = replace(options, columns=columns_of(schema))
+        self._options = replace(options, columns=columns_of(schema, decoded_types(options)))
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:

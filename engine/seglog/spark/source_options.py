@@ -8,9 +8,11 @@ from typing import Any, Literal, Self
 
 from seglog.errors import InvalidArgumentError
 from seglog.format.names import BROKER_TOPICS, METADATA_TOPIC
-from seglog.frames.options import checked_columns
+from seglog.frames.options import Text, checked_columns, checked_decode
 from seglog.frames.plan import PartitionSource, places_of
 from seglog.frames.stored import StoredPartition
+from seglog.frames.typed.column_decoder import ColumnDecoder, OnUndecodable
+from seglog.frames.typed.decoding import Decoding, Typed
 from seglog.logger import Logger
 from seglog.reading.arguments import Isolation, is_read_committed
 from seglog.reading.damage import OnCorrupt
@@ -32,7 +34,7 @@ _OURS = (
     "path", "assign", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "minPartitions", "includeHeaders", "failOnDataLoss", "maxOffsetsPerTrigger", "isolation", "onCorrupt", "columns",
-    "splitBytes", "pushFilters", "nullTimestamps", "includeLost", "lossReport",
+    "splitBytes", "pushFilters", "nullTimestamps", "includeLost", "lossReport", "decode", "schemas", "onUndecodable",
 )
 _NAMES = {name.lower(): name for name in _OURS}
 # Before the name of an option for the store of a URL: store.region.
@@ -81,10 +83,13 @@ class SourceOptions:
     pushes_filters: bool
     null_timestamps: bool       # null for a record without a timestamp, not -1 ms
     loss_report: str | None     # the directory for the files in which tasks say what they lost
+    texts: Mapping[str, Text]   # of keys and values that are text
+    decoding: Decoding          # of those that have a schema
 
     @classmethod
-    def of(cls, given: Mapping[str, str], *, is_stream: bool = False) -> Self:
-        """Parse the options. Raises InvalidArgumentError for unknown or invalid ones."""
+    def of(cls, given: Mapping[str, str], *, is_stream: bool | None = False) -> Self:
+        """Parse the options. `is_stream`: None if both are possible. Raises InvalidArgumentError for unknown or invalid
+        ones."""
         options = _known(given)
         path = options.get("path")
         if not path:
@@ -96,11 +101,13 @@ class SourceOptions:
             for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
                 if name in options:
                     raise InvalidArgumentError(f"{name} is not possible: a stream has no end")
-        elif "maxOffsetsPerTrigger" in options:
+        elif is_stream is False and "maxOffsetsPerTrigger" in options:
             raise InvalidArgumentError("maxOffsetsPerTrigger is an option of readStream only")
         isolation, on_corrupt = options.get("isolation", "read_uncommitted"), options.get("onCorrupt", "failfast")
         is_read_committed(isolation)    # raises if it is invalid
         strategy = options.get(_STRATEGY, "error").lower()
+        texts, decoding = _decoded(options)
+        latest = None if is_stream is False else LATEST
         return cls(
             path=_path_or_url(path),
             store_options={name.removeprefix(_STORE): value for name, value in options.items()
@@ -108,7 +115,7 @@ class SourceOptions:
             assign=_assigned(options["assign"]) if "assign" in options else None,
             topics=_listed(options["subscribe"]) if "subscribe" in options else None,
             pattern=_pattern(options["subscribePattern"]) if "subscribePattern" in options else None,
-            start=_bound(options, "starting", LATEST if is_stream else EARLIEST, LATEST if is_stream else None),
+            start=_bound(options, "starting", LATEST if is_stream else EARLIEST, latest),
             end=_bound(options, "ending", LATEST, LATEST),
             strategy="latest" if one_of(_STRATEGY, strategy, ("error", "latest")) == "latest" else "error",
             min_partitions=count_of(options, "minPartitions") or 0,
@@ -121,7 +128,17 @@ class SourceOptions:
             pushes_filters=_flag(options, "pushFilters", default=False),
             null_timestamps=_flag(options, "nullTimestamps", default=False),
             loss_report=_directory(options, "lossReport"),
+            texts=texts, decoding=decoding,
         )
+
+    def decoders(self) -> dict[str, ColumnDecoder]:
+        """Those of the keys and values that have a schema and are read, by column.
+
+        Raises InvalidArgumentError, NotALogError, SchemaNotFoundError, StorageError.
+        """
+        if not any(name in self.columns for name in self.decoding.typed):
+            return {}
+        return self.decoding.decoders(lambda: ((source.topic, source.path) for source in self.partitions()))
 
     def partitions(self) -> list[Source]:
         """The requested partitions that exist now, by topic and number.
@@ -164,6 +181,38 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
     listed = _listed(options["columns"]) if "columns" in options else None
     columns = checked_columns(listed, _flag(options, "includeHeaders", default=False))
     return (*columns, LOST) if _flag(options, "includeLost", default=False) else columns
+
+
+def _decoded(options: Mapping[str, str]) -> tuple[dict[str, Text], Decoding]:
+    """What keys and values are. `decode` is a kind for both, or JSON with one for each; in place of a kind there may be
+    what `seglog.Typed` takes."""
+    value = options.get("decode")
+    how: Any = None
+    if value is not None:
+        how = _json("decode", value) if value.lstrip().startswith("{") else value
+    if isinstance(how, dict):
+        how = {name: _typed(one) if isinstance(one, dict) else one for name, one in how.items()}
+    elif how == "kafka":
+        raise InvalidArgumentError("decode=kafka is not for Spark", hint="use seglog.scan for Kafka's internal topics")
+    texts, typed = checked_decode(how)
+    schemas = options.get("schemas")
+    if schemas is not None and not typed:
+        raise InvalidArgumentError("schemas needs decode", hint='such as .option("decode", "avro")')
+    if schemas is not None and not re.match(r"https?://", schemas):
+        schemas = _path_or_url(schemas)
+    allowed: tuple[OnUndecodable, ...] = ("fail", "null", "raw")
+    on_undecodable = one_of("onUndecodable", options.get("onUndecodable", "fail"), allowed)
+    return texts, Decoding(typed, schemas, on_undecodable)      # type: ignore[arg-type]
+
+
+def _typed(fields: Mapping[str, Any]) -> Typed:
+    try:
+        return Typed(**fields)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"decode: expected a kind, or what seglog.Typed takes, not {json.dumps(fields)}",
+            hint='such as {"value": {"kind": "avro", "subject": "orders-value"}}',
+        ) from None
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:

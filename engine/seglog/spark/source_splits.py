@@ -1,6 +1,7 @@
 """Splits a read into tasks: pieces of some 64 MB that end between batches, with small ones combined."""
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
@@ -9,12 +10,13 @@ from seglog.frames.limits import Limits
 from seglog.frames.options import ReadOptions
 from seglog.frames.part import ScanPart
 from seglog.frames.plan import parts_of
+from seglog.frames.typed.typed_rows import TypedRows
 from seglog.logger import Logger
 from seglog.segment.positions import LostRange
 from seglog.spark.closed_pipe import end_with_closed_pipe
 from seglog.spark.losses import Loss, losses_of, write_losses
 from seglog.spark.offset_ranges import OffsetRange
-from seglog.spark.row_schema import conformed, lost_rows
+from seglog.spark.row_schema import conformed, decoded_types, lost_rows
 from seglog.spark.source_filters import Pruning
 from seglog.spark.source_options import LOST, SourceOptions
 
@@ -32,6 +34,7 @@ class TopicSplit(InputPartition):
     null_timestamps: bool = False       # for records without one
     loss_report: str | None = None      # the directory for what is lost
     gone: tuple[Loss, ...] = ()         # what was lost before anything was read
+    decoded: Mapping[str, Any] = field(default_factory=dict)    # the Arrow types of decoded keys and values
 
 
 def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | None = None) -> list[InputPartition]:
@@ -42,11 +45,13 @@ def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | 
     since_ms, until_ms = (pruning or Pruning()).times_ms
     columns = tuple(name for name in options.columns if name != LOST)
     reading = ReadOptions(
-        columns=columns, on_corrupt=options.on_corrupt, since_ms=since_ms, until_ms=until_ms
+        columns=columns, on_corrupt=options.on_corrupt, since_ms=since_ms, until_ms=until_ms,
+        key_text=options.texts.get("key"), value_text=options.texts.get("value"), decoders=options.decoders(),
     )
+    decoded = decoded_types(options)
 
     def split(*parts: ScanPart, gone: tuple[Loss, ...] = ()) -> TopicSplit:
-        return TopicSplit(parts, options.columns, options.null_timestamps, options.loss_report, gone)
+        return TopicSplit(parts, options.columns, options.null_timestamps, options.loss_report, gone, decoded)
 
     def parts(min_bytes: int) -> list[ScanPart]:
         return [
@@ -88,15 +93,23 @@ def read_split(split: InputPartition) -> Iterator[Any]:
     if not isinstance(split, TopicSplit):
         return
     losses = list(split.gone)
+    undecodable: Counter[str] = Counter()
     for part in split.parts:
         lost: list[LostRange] = []
         for rows in part.batches(lost):
+            if isinstance(rows, TypedRows):
+                undecodable.update(rows.undecodable)
             if len(rows):
-                yield conformed(pyarrow.record_batch(rows), split.columns, null_timestamps=split.null_timestamps)
+                yield conformed(
+                    pyarrow.record_batch(rows), split.columns, split.decoded, null_timestamps=split.null_timestamps
+                )
         for gap in lost:
             _LOG.warning("%s: skipped %s", part.path, gap)
         losses += losses_of(part, lost)
+    for column, count in undecodable.items():
+        if count:
+            _LOG.warning("%s and others: %d of the column %s could not be decoded", split.parts[0].path, count, column)
     if losses and split.loss_report is not None:
         write_losses(split.loss_report, (*split.parts, *split.gone), losses)
     if losses and LOST in split.columns:
-        yield lost_rows(losses, split.columns)
+        yield lost_rows(losses, split.columns, split.decoded)

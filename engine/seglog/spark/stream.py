@@ -21,7 +21,7 @@ from seglog.spark.offset_ranges import (
     start_of,
     to_json,
 )
-from seglog.spark.row_schema import columns_of
+from seglog.spark.row_schema import columns_of, decoded_types
 from seglog.spark.source_options import Source, SourceOptions, TopicPartition, by_partition
 from seglog.spark.source_splits import read_split, splits
 
@@ -37,7 +37,7 @@ class TopicStream(DataSourceStreamReader):
     """The stream for PySpark 4.0 and 4.1: each trigger reads everything that is available."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._options = replace(options, columns=columns_of(schema))
+        self._options = replace(options, columns=columns_of(schema, decoded_types(options)))
         self._last: Offsets | None = None       # where a stream with the trigger availableNow ends
 
     def initialOffset(self) -> dict[str, Any]:

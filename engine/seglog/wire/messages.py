@@ -66,6 +66,8 @@ class ApiKey(IntEnum):
     UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
     LIST_CLIENT_METRICS_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -4537,6 +4539,228 @@ class ListTransactionsResponse(KafkaMessage):
             self.transaction_state = transaction_state
 
 
+class ConsumerGroupHeartbeatRequest(KafkaMessage):
+    API_KEY = 68
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    __slots__ = (
+        "group_id", "member_id", "member_epoch", "instance_id", "rack_id", "rebalance_timeout_ms",
+        "subscribed_topic_names", "subscribed_topic_regex", "server_assignor", "topic_partitions",
+    )
+    FIELDS = (
+        "GroupId string 0+|"
+        "MemberId string 0+|"
+        "MemberEpoch int32 0+|"
+        "InstanceId string 0+ null = null|"
+        "RackId string 0+ null = null|"
+        "RebalanceTimeoutMs int32 0+ = -1|"
+        "SubscribedTopicNames []string 0+ null = null|"
+        "SubscribedTopicRegex string 1+ null = null|"
+        "ServerAssignor string 0+ null = null|"
+        "TopicPartitions []TopicPartitions 0+ null = null"
+    )
+
+    def __init__(
+        self, group_id: str = "", member_id: str = "", member_epoch: int = 0, instance_id: str | None = None,
+        rack_id: str | None = None, rebalance_timeout_ms: int = -1, subscribed_topic_names: list[str] | None = None,
+        subscribed_topic_regex: str | None = None, server_assignor: str | None = None,
+        topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.subscribed_topic_names = subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
+        self.server_assignor = server_assignor
+        self.topic_partitions = topic_partitions
+
+    class TopicPartitions(KafkaStruct):
+        __slots__ = ("topic_id", "partitions")
+        FIELDS = (
+            "TopicId uuid 0+|"
+            "Partitions []int32 0+"
+        )
+
+        def __init__(self, topic_id: bytes = ZERO_UUID, partitions: list[int] = UNSET) -> None:
+            self.topic_id = topic_id
+            self.partitions = [] if partitions is UNSET else partitions
+
+
+class ConsumerGroupHeartbeatResponse(KafkaMessage):
+    API_KEY = 68
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    __slots__ = (
+        "throttle_time_ms", "error_code", "error_message", "member_id", "member_epoch", "heartbeat_interval_ms",
+        "assignment",
+    )
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "ErrorCode int16 0+|"
+        "ErrorMessage string 0+ null = null|"
+        "MemberId string 0+ null = null|"
+        "MemberEpoch int32 0+|"
+        "HeartbeatIntervalMs int32 0+|"
+        "Assignment Assignment 0+ null = null"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0, error_message: str | None = None,
+        member_id: str | None = None, member_epoch: int = 0, heartbeat_interval_ms: int = 0,
+        assignment: ConsumerGroupHeartbeatResponse.Assignment | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.assignment = assignment
+
+    class Assignment(KafkaStruct):
+        __slots__ = ("topic_partitions",)
+        FIELDS = (
+            "TopicPartitions []TopicPartitions 0+"
+        )
+
+        def __init__(self, topic_partitions: list[ConsumerGroupHeartbeatResponse.TopicPartitions] = UNSET) -> None:
+            self.topic_partitions = [] if topic_partitions is UNSET else topic_partitions
+
+    class TopicPartitions(KafkaStruct):
+        __slots__ = ("topic_id", "partitions")
+        FIELDS = (
+            "TopicId uuid 0+|"
+            "Partitions []int32 0+"
+        )
+
+        def __init__(self, topic_id: bytes = ZERO_UUID, partitions: list[int] = UNSET) -> None:
+            self.topic_id = topic_id
+            self.partitions = [] if partitions is UNSET else partitions
+
+
+class ConsumerGroupDescribeRequest(KafkaMessage):
+    API_KEY = 69
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    __slots__ = ("group_ids", "include_authorized_operations")
+    FIELDS = (
+        "GroupIds []string 0+|"
+        "IncludeAuthorizedOperations bool 0+"
+    )
+
+    def __init__(self, group_ids: list[str] = UNSET, include_authorized_operations: bool = False) -> None:
+        self.group_ids = [] if group_ids is UNSET else group_ids
+        self.include_authorized_operations = include_authorized_operations
+
+
+class ConsumerGroupDescribeResponse(KafkaMessage):
+    API_KEY = 69
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    __slots__ = ("throttle_time_ms", "groups")
+    FIELDS = (
+        "ThrottleTimeMs int32 0+|"
+        "Groups []DescribedGroup 0+"
+    )
+
+    def __init__(
+        self, throttle_time_ms: int = 0, groups: list[ConsumerGroupDescribeResponse.DescribedGroup] = UNSET,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = [] if groups is UNSET else groups
+
+    class DescribedGroup(KafkaStruct):
+        __slots__ = (
+            "error_code", "error_message", "group_id", "group_state", "group_epoch", "assignment_epoch",
+            "assignor_name", "members", "authorized_operations",
+        )
+        FIELDS = (
+            "ErrorCode int16 0+|"
+            "ErrorMessage string 0+ null = null|"
+            "GroupId string 0+|"
+            "GroupState string 0+|"
+            "GroupEpoch int32 0+|"
+            "AssignmentEpoch int32 0+|"
+            "AssignorName string 0+|"
+            "Members []Member 0+|"
+            "AuthorizedOperations int32 0+ = -2147483648"
+        )
+
+        def __init__(
+            self, error_code: int = 0, error_message: str | None = None, group_id: str = "", group_state: str = "",
+            group_epoch: int = 0, assignment_epoch: int = 0, assignor_name: str = "",
+            members: list[ConsumerGroupDescribeResponse.Member] = UNSET, authorized_operations: int = -2147483648,
+        ) -> None:
+            self.error_code = error_code
+            self.error_message = error_message
+            self.group_id = group_id
+            self.group_state = group_state
+            self.group_epoch = group_epoch
+            self.assignment_epoch = assignment_epoch
+            self.assignor_name = assignor_name
+            self.members = [] if members is UNSET else members
+            self.authorized_operations = authorized_operations
+
+    class Member(KafkaStruct):
+        __slots__ = (
+            "member_id", "instance_id", "rack_id", "member_epoch", "client_id", "client_host", "subscribed_topic_names",
+            "subscribed_topic_regex", "assignment", "target_assignment", "member_type",
+        )
+        FIELDS = (
+            "MemberId string 0+|"
+            "InstanceId string 0+ null = null|"
+            "RackId string 0+ null = null|"
+            "MemberEpoch int32 0+|"
+            "ClientId string 0+|"
+            "ClientHost string 0+|"
+            "SubscribedTopicNames []string 0+|"
+            "SubscribedTopicRegex string 0+ null = null|"
+            "Assignment Assignment 0+|"
+            "TargetAssignment Assignment 0+|"
+            "MemberType int8 1+ = -1"
+        )
+
+        def __init__(
+            self, member_id: str = "", instance_id: str | None = None, rack_id: str | None = None,
+            member_epoch: int = 0, client_id: str = "", client_host: str = "",
+            subscribed_topic_names: list[str] = UNSET, subscribed_topic_regex: str | None = None,
+            assignment: ConsumerGroupDescribeResponse.Assignment | None = None,
+            target_assignment: ConsumerGroupDescribeResponse.Assignment | None = None, member_type: int = -1,
+        ) -> None:
+            self.member_id = member_id
+            self.instance_id = instance_id
+            self.rack_id = rack_id
+            self.member_epoch = member_epoch
+            self.client_id = client_id
+            self.client_host = client_host
+            self.subscribed_topic_names = [] if subscribed_topic_names is UNSET else subscribed_topic_names
+            self.subscribed_topic_regex = subscribed_topic_regex
+            self.assignment = assignment
+            self.target_assignment = target_assignment
+            self.member_type = member_type
+
+    class Assignment(KafkaStruct):
+        __slots__ = ("topic_partitions",)
+        FIELDS = (
+            "TopicPartitions []TopicPartitions 0+"
+        )
+
+        def __init__(self, topic_partitions: list[ConsumerGroupDescribeResponse.TopicPartitions] = UNSET) -> None:
+            self.topic_partitions = [] if topic_partitions is UNSET else topic_partitions
+
+    class TopicPartitions(KafkaStruct):
+        __slots__ = ("topic_id", "topic_name", "partitions")
+        FIELDS = (
+            "TopicId uuid 0+|"
+            "TopicName string 0+|"
+            "Partitions []int32 0+"
+        )
+
+        def __init__(self, topic_id: bytes = ZERO_UUID, topic_name: str = "", partitions: list[int] = UNSET) -> None:
+            self.topic_id = topic_id
+            self.topic_name = topic_name
+            self.partitions = [] if partitions is UNSET else partitions
+
+
 class ConsumerProtocolSubscription(KafkaMessage):
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, 32767
     __slots__ = ("topics", "user_data", "owned_partitions", "generation_id", "rack_id")
@@ -4814,6 +5038,8 @@ REQUESTS: dict[int, type[KafkaMessage]] = {
     64: UnregisterBrokerRequest,
     65: DescribeTransactionsRequest,
     66: ListTransactionsRequest,
+    68: ConsumerGroupHeartbeatRequest,
+    69: ConsumerGroupDescribeRequest,
     74: ListClientMetricsResourcesRequest,
     75: DescribeTopicPartitionsRequest,
 }
@@ -4872,6 +5098,8 @@ RESPONSES: dict[int, type[KafkaMessage]] = {
     64: UnregisterBrokerResponse,
     65: DescribeTransactionsResponse,
     66: ListTransactionsResponse,
+    68: ConsumerGroupHeartbeatResponse,
+    69: ConsumerGroupDescribeResponse,
     74: ListClientMetricsResourcesResponse,
     75: DescribeTopicPartitionsResponse,
 }

@@ -1,6 +1,7 @@
 """Runs hostile cases in a process of its own, so that a crash, a hang or grown memory is seen from outside and named.
 
     python -m support.hostile_child KIND FIRST STOP PLACE
+    python -m support.hostile_child describe KIND NUMBER
 
 KIND is `files`, `flips`, `bombs`, or a family of `make fuzz`. Before each case its number goes into PLACE/now; what was
 done is one JSON object on stdout. A case that breaks the rule is told there with its traceback; one that takes longer
@@ -46,7 +47,10 @@ FILES = {
     "snapshots": ("snapshot", "leader-epoch-checkpoint", "partition.metadata", "log-start-offset-checkpoint"),
 }
 LEDGER_EVERY = 40   # of so many cases of entries one is a ledger with a changed file
-_MADE = {"flips": flipped, "bombs": lambda number: bomb(number, LIMIT_BYTES)}
+# "aborts" is for the test of what is told of such a case.
+_MADE = {
+    "flips": flipped, "bombs": lambda number: bomb(number, LIMIT_BYTES), "aborts": lambda number: os.abort(),
+}
 
 
 def run_one(kind: str, number: int, readers: Readers, workshop: Workshop) -> None:
@@ -76,6 +80,8 @@ def describe(kind: str, number: int) -> str:
         return f"ledger {number}: {mutated(number).hex() if number % LEDGER_EVERY else changed_ledger(number)}"
     if kind == "wire":
         return f"request {number}: {changed_request(number).hex()}"
+    if kind == "aborts":
+        return str(_MADE[kind](number))
     return f"flip {number}: bit {bit_of(number)} of the segment"
 
 
@@ -152,4 +158,7 @@ def main(kind: str, first: int, stop: int, place: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    if sys.argv[1] == "describe":
+        print(describe(sys.argv[2], int(sys.argv[3])))
+    else:
+        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -7,7 +7,6 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.hostile_child import describe
 from support.hostile_readers import IS_FULL
 from support.surroundings import place_in_memory
 
@@ -62,11 +61,8 @@ class _Child:
         place.mkdir()
         self.kind, self.place = kind, place
         self.stdout, self.stderr = (place / "stdout").open("w+"), (place / "stderr").open("w+")
-        path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "support.hostile_child", kind, str(first), str(stop), str(place)],
-            stdout=self.stdout, stderr=self.stderr, env={**os.environ, "PYTHONPATH": path},
-        )
+        command = _command(kind, str(first), str(stop), str(place))
+        self.process = subprocess.Popen(command, stdout=self.stdout, stderr=self.stderr, env=_environment())
 
     def wait(self, outcome: Outcome) -> None:
         status = self.process.wait()
@@ -85,7 +81,26 @@ class _Child:
 
     def _story(self, number: int, what: str) -> str:
         return (
-            f"{describe(self.kind, number)}\n"
+            f"{_described(self.kind, number)}\n"
             f"    again, alone: SEGLOG_HOSTILE={self.kind}:{number} make test TESTS=tests/hostile  (or make sanitize)\n"
             f"{what}"
         )
+
+
+def _described(kind: str, number: int) -> str:
+    """In a process of its own: the kernel that ended the child may be used to make the case, too."""
+    told = subprocess.run(
+        _command("describe", kind, str(number)), capture_output=True, text=True, env=_environment(), check=False,
+    )
+    if told.returncode == 0:
+        return told.stdout.strip()
+    return f"{kind} {number}, whose bytes cannot be made without it (status {told.returncode})"
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "support.hostile_child", *arguments]
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path}

@@ -9,6 +9,7 @@ from seglog.clock import SystemClock
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.groups import GroupCoordinator
 from seglog.coordinators.transactions import TransactionCoordinator
+from seglog.endpoint.consumer_groups import ConsumerGroups
 from seglog.endpoint.group_administration import GroupAdministration
 from seglog.endpoint.group_commits import GroupCommits
 from seglog.endpoint.group_membership import GroupMembership
@@ -42,7 +43,8 @@ class Asked:
         self.groups, self.transactions, self.topics = groups, transactions, topics
         self._handlers = {
             **GroupMembership(groups).HANDLERS, **GroupCommits(groups, topics).HANDLERS,
-            **GroupAdministration(groups).HANDLERS, **TransactionRequests(transactions).HANDLERS,
+            **GroupAdministration(groups).HANDLERS, **ConsumerGroups(groups, topics).HANDLERS,
+            **TransactionRequests(transactions).HANDLERS,
         }
 
     async def __call__(self, request, version=None, client_id="client"):

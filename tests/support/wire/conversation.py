@@ -41,6 +41,8 @@ def batch(first=0, count=3, magic=2, **how):
 LAST_OF_391 = {
     m.AlterPartitionReassignmentsRequest: 0,
     m.ApiVersionsRequest: 4,
+    m.ConsumerGroupDescribeRequest: -1,     # its brokers have none of these groups unless a feature is switched on
+    m.ConsumerGroupHeartbeatRequest: -1,
     m.DeleteGroupsRequest: 2,
     m.DescribeClusterRequest: 1,
     m.DescribeGroupsRequest: 5,

@@ -78,12 +78,16 @@ KNOWN_440 = [
     (r"message \|.*<error_message>", "the texts of errors are our own"),
     (
         r"^ApiVersions .*\.api_keys\.\d+ \|.*<nothing>$",
-        "APIs that the server does not have: brokers among themselves, KIP-848, share groups, streams, …",
+        "APIs that the server does not have: brokers among themselves, share groups, streams, …",
     ),
     (r"^ApiVersions .*\.api_keys\.\d+\.min_version \| [124] \| 0$", "versions that 4.0 dropped stay for old clients"),
     (r"^ApiVersions .*\.api_keys\.(66|74)\.max_version", "BEHIND in tests/oracle/test_protocol.py"),
     (r"^ApiVersions .*_features", "only transaction.version: the others are of a controller and of share groups"),
     (r"\.aborted_transactions \| None \| \[\]$", "of an error: a client reads an empty list and null alike"),
+    (
+        r"^OffsetFetch v\d+: by no id of consumers-\d, epoch 1\.",
+        "an epoch without a member: Kafka fails within, UNKNOWN_SERVER_ERROR; here the member is unknown",
+    ),
     (
         r"^Produce v\d+: sequence 0 again\..*log_append_time_ms",
         "Kafka gives a repeated batch its largest time though it has CreateTime",

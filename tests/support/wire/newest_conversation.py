@@ -113,6 +113,171 @@ class NewestConversation(Conversation):
             assignments=[S.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"yours")]), 5)
         return joined.member_id
 
+    def newest_consumer_groups(self):
+        """By `range` where there are several members: which partitions `uniform` gives to whom is not Kafka's alone."""
+        self.topic("assigned", 4)
+        self.topic("further", 2)
+        self.settled(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+        classic = self.joined("classic")
+        for version in later(m.ConsumerGroupHeartbeatRequest):
+            self.refused_members(version)
+            self.two_members(version)
+            self.static_members(version)
+        self.members_by_regex()
+        L = m.LeaveGroupRequest
+        self.settled(L(group_id="classic", members=[L.MemberIdentity(member_id=classic)]), 5)
+
+    def refused_members(self, version):
+        H = m.ConsumerGroupHeartbeatRequest
+        first = {"group_id": "refused", "member_id": "m", "rebalance_timeout_ms": 60_000,
+                 "subscribed_topic_names": ["assigned"], "topic_partitions": []}
+        row = H.TopicPartitions(topic_id=self.id_of("assigned"), partitions=[0])
+        for label, more in (
+            ("no rebalance timeout", {"rebalance_timeout_ms": -1}),
+            ("a rebalance timeout of 0", {"rebalance_timeout_ms": 0, "server_assignor": "none"}),
+            ("no partitions", {"topic_partitions": None}), ("partitions at first", {"topic_partitions": [row]}),
+            ("no topics", {"subscribed_topic_names": None}), ("no group", {"group_id": ""}),
+            ("an empty instance", {"instance_id": ""}), ("an empty rack", {"rack_id": ""}),
+            ("an unknown assignor", {"server_assignor": "mine"}), ("an empty assignor", {"server_assignor": ""}),
+            ("epoch 3", {"member_epoch": 3}), ("epoch -1", {"member_epoch": -1}),
+            ("epoch -2", {"member_epoch": -2}), ("epoch -2 of a static one", {"member_epoch": -2, "instance_id": "i"}),
+            ("epoch -3", {"member_epoch": -3}), ("of a classic group", {"group_id": "classic"}),
+            ("of a classic group, epoch 1", {"group_id": "classic", "member_epoch": 1}),
+            ("no id, epoch 1", {"member_epoch": 1, "member_id": ""}),
+            *((("no id", {"member_id": ""}), ("an expression that is none", {
+                "subscribed_topic_names": None, "subscribed_topic_regex": "("})) if version else ()),
+        ):
+            self.say(f"first, {label}", H(**first | more), version)
+        D = m.ConsumerGroupDescribeRequest
+        self.say("groups that are none", D(group_ids=["refused", "nowhere", "classic", ""]), version)
+
+    def two_members(self, version):
+        H, group = m.ConsumerGroupHeartbeatRequest, f"consumers-{version}"
+        epochs = {}
+
+        def beat(label, name, owned=None, epoch=None, **more):
+            """`owned`: partitions of the first topic."""
+            rows = owned and [H.TopicPartitions(topic_id=self.id_of("assigned"), partitions=owned)]
+            answer = self.say(label, H(
+                group_id=group, member_id=name, member_epoch=epochs.get(name, 0) if epoch is None else epoch,
+                topic_partitions=[] if owned == [] else rows, **more), version)
+            if not answer.error_code:
+                epochs[name] = answer.member_epoch
+
+        def described(label):
+            self.say(label, m.ConsumerGroupDescribeRequest(group_ids=[group]), version)
+
+        first = {"rebalance_timeout_ms": 60_000, "server_assignor": "range", "subscribed_topic_names": ["assigned"]}
+        beat("a joins", "a", [], **first)
+        described("one member")
+        beat("a says nothing", "a")
+        beat("a says what it has", "a", [0, 1, 2, 3])
+        beat("a says everything", "a", [0, 1, 2, 3], **first)
+        beat("b joins", "b", [], **first)
+        described("a is to give up")
+        beat("b gets nothing yet", "b", [])
+        beat("a is told to give up", "a", [0, 1, 2, 3])
+        described("a is told to give up")
+        beat("a says nothing while it gives up", "a")
+        beat("b gets nothing still", "b", [])
+        beat("a gave up", "a", [0, 1])
+        described("b is to get")
+        beat("b gets its part", "b", [])
+        described("two members")
+        for name, epoch in (("greater", 99), ("previous", epochs["a"] - 1), ("older", 0)):
+            beat(f"a with a {name} epoch", "a", [0, 1], epoch=epoch, **first)
+            beat(f"a with a {name} epoch and what it has not", "a", [0, 3], epoch=epoch, **first)
+            beat(f"a with a {name} epoch and nothing", "a", epoch=epoch, **first)
+        beat("b joins again", "b", [], epoch=0, **first)
+        described("b joined again")
+        beat("an unknown member", "x", epoch=2)
+        beat("a reads another topic, too", "a", [0, 1], subscribed_topic_names=["further", "assigned"])
+        beat("a reads a topic that is none", "a", [0, 1], subscribed_topic_names=["nowhere"])
+        described("a reads a topic that is none")
+        beat("a has nothing", "a", [])
+        beat("a reads no topic", "a", [], subscribed_topic_names=[])
+        described("a reads no topic")
+        beat("b gets everything", "b", [2, 3])
+        self.member_commits(version, group, epochs)
+        self.say(f"{group}", m.ListGroupsRequest(types_filter=["Consumer"], states_filter=["stable"]), 5)
+        for other in (5, 6):
+            self.say(f"{group}", m.DescribeGroupsRequest(groups=[group]), other)
+        self.say(f"{group}, with members", m.DeleteGroupsRequest(groups_names=[group]), 2)
+        J = m.JoinGroupRequest
+        self.say(f"of another protocol, {group}", J(
+            group_id=group, session_timeout_ms=30_000, rebalance_timeout_ms=30_000, protocol_type="other",
+            protocols=[J.JoinGroupRequestProtocol(name="range", metadata=b"m")]), 7)
+        of = m.HeartbeatRequest
+        self.say(f"of a classic member, {group}", of(group_id=group, generation_id=1, member_id="a"), 4)
+        beat("a leaves", "a", epoch=-1)
+        beat("a leaves again", "a", epoch=-1)
+        L = m.LeaveGroupRequest
+        self.say(f"of {group}", L(group_id=group, members=[
+            L.MemberIdentity(member_id="b"), L.MemberIdentity(member_id="x")]), 5)
+        described("no members")
+        self.say(f"{group}, without members", m.DeleteGroupsRequest(groups_names=[group]), 2)
+        described("a group that was deleted")
+
+    def member_commits(self, version, group, epochs):
+        C, F = m.OffsetCommitRequest, m.OffsetFetchRequest
+        part = C.OffsetCommitRequestPartition(partition_index=1, committed_offset=7, committed_metadata="of mine")
+        rows = [C.OffsetCommitRequestTopic(
+            name="assigned", topic_id=self.id_of("assigned"), partitions=[part])]
+        asked = [F.OffsetFetchRequestTopics(
+            name="assigned", topic_id=self.id_of("assigned"), partition_indexes=[1])]
+        for name, epoch in (("b", epochs["b"]), ("b", epochs["b"] + 1), ("b", -1), ("x", 1), ("", -1), ("", 1)):
+            label = f"by {name or 'no id'} of {group}, epoch {epoch}"
+            for other in (8, 9, 10):
+                self.say(label, C(
+                    group_id=group, member_id=name, generation_id_or_member_epoch=epoch, topics=rows), other)
+            for other in (9, 10):
+                self.say(label, F(groups=[F.OffsetFetchRequestGroup(
+                    group_id=group, member_id=name or None, member_epoch=epoch, topics=asked)]), other)
+
+    def static_members(self, version):
+        H, group = m.ConsumerGroupHeartbeatRequest, f"static-{version}"
+        how = {"group_id": group, "instance_id": "i", "rebalance_timeout_ms": 60_000, "rack_id": "r",
+               "subscribed_topic_names": ["assigned"]}
+
+        def beat(label, name, epoch, **more):
+            self.say(label, H(member_id=name, member_epoch=epoch, **how | {"topic_partitions": []} | more), version)
+
+        def described(label):
+            self.say(label, m.ConsumerGroupDescribeRequest(group_ids=[group]), version)
+
+        beat("a static one joins", "s", 0)
+        described("one static member")
+        beat("another of its instance", "t", 0)
+        beat("another of its instance, not new", "t", 1)
+        beat("an unknown instance", "s", 1, instance_id="j")
+        beat("it leaves for a while", "s", -2)
+        described("it left for a while")
+        beat("it is not new", "s", 1)
+        beat("it comes back with another id", "t", 0)
+        described("it came back")
+        beat("the old id", "s", 1)
+        beat("the old id leaves", "s", -1)
+        beat("the new id leaves", "t", -1)
+        described("it left")
+
+    def members_by_regex(self):
+        """Topics are matched some time after the heartbeat."""
+        H, version = m.ConsumerGroupHeartbeatRequest, 1
+        how = {"rebalance_timeout_ms": 60_000, "topic_partitions": []}
+        for number, regex in enumerate(("assig.*|fur[t]her", "__consumer_offse.s|assigned", "")):
+            group = f"regex-{number}"
+            asked = H(group_id=group, member_id="m", subscribed_topic_regex=regex, **how)
+            answer = self.say(f"first, by {regex!r}", asked, version)
+            end = time.monotonic() + PATIENCE_S
+            while regex and not answer.assignment.topic_partitions:
+                assert time.monotonic() < end, regex
+                time.sleep(0.05)
+                answer = self.settled(H(group_id=group, member_id="m", member_epoch=answer.member_epoch, **how,
+                                        subscribed_topic_regex=regex), version)
+            D = m.ConsumerGroupDescribeRequest
+            self.say(f"by {regex!r}", D(group_ids=[group]), version)
+            self.say(f"who matched {regex!r} leaves", H(group_id=group, member_id="m", member_epoch=-1), version)
+
     def newest_fetch(self):
         self.fetched_topic()
         topic_id = self.id_of("fetched")
