@@ -3,7 +3,7 @@ import os
 import sys
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -251,10 +251,11 @@ def put(
 @click.option("--max-backlog", type=NumberType(1), metavar="N", help="How many jobs the queue holds.")
 @click.option("--when-full", type=click.Choice(get_args(WhenFull)), default="block", show_default=True,
               help="What a put does then.")
+@click.option("--dead-letters", metavar="DIR", type=PATH, help="Another queue, which gets the dead jobs.")
 @json_option
 def serve(
     path: Path, max_attempts: int, retry_delay: float, max_retry_delay: float, max_backlog: int | None,
-    when_full: WhenFull, as_json: bool,
+    when_full: WhenFull, dead_letters: Path | None, as_json: bool,
 ) -> int:
     """Own the queue for programs that open it with attach=True, and do nothing else.
 
@@ -262,14 +263,21 @@ def serve(
     SIGTERM; then one of them takes over. The options are those of seglog.Queue; the queue is created if DIR does not
     exist, or is empty. Status 5 if a program has it open already.
     """
+    if dead_letters is not None and os.path.abspath(dead_letters) == os.path.abspath(path):
+        raise click.UsageError("--dead-letters must be another queue than DIR")
     with EndBySignal() as end:
-        is_new = _is_new(path)
-        if not is_new:
-            _check_queue(path)
-        with end.during_start(), SharedQueue(
-            path, max_attempts=max_attempts, retry_delay=retry_delay, max_retry_delay=max_retry_delay,
-            max_backlog=max_backlog, when_full=when_full, create=is_new,
-        ) as jobs:
+        is_new = {one: _is_new(one) for one in (path, dead_letters) if one is not None}
+        for one, one_is_new in is_new.items():
+            if not one_is_new:
+                _check_queue(one)
+        with end.during_start(), ExitStack() as opened:
+            letters = None
+            if dead_letters is not None:
+                letters = opened.enter_context(SharedQueue(dead_letters, create=is_new[dead_letters]))
+            jobs = opened.enter_context(SharedQueue(
+                path, max_attempts=max_attempts, retry_delay=retry_delay, max_retry_delay=max_retry_delay,
+                max_backlog=max_backlog, when_full=when_full, dead_letters=letters, create=is_new[path],
+            ))
             end.has_started()
             if not jobs.is_owner:
                 raise LogLockedError(
@@ -277,7 +285,7 @@ def serve(
                     hint="start `seglog queue serve` before all others",
                 )
             if as_json:
-                report.print_json("serving", path=path, created=is_new)
+                report.print_json("serving", path=path, created=is_new[path])
             else:
                 print(f"serving {report.printable(str(path))}")
             sys.stdout.flush()      # a pipe would buffer it until the end

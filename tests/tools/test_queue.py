@@ -366,6 +366,31 @@ def test_serve_owns_a_queue_for_programs_that_attach_until_it_is_told_to_end(tmp
         server.communicate()
 
 
+def test_serve_puts_dead_jobs_into_another_queue(tmp_path):
+    path, failed = tmp_path / "jobs", tmp_path / "failed"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "seglog.tools", "queue", "serve", str(path), "--max-attempts", "1",
+         "--dead-letters", str(failed)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+    try:
+        line_of(server)
+        with seglog.Queue(path, attach=True) as jobs, seglog.Queue(failed, attach=True) as letters:
+            id_ = jobs.put(b"x")
+            jobs.get(timeout=60).nack(reason="no address")
+            letter = letters.get(timeout=60)
+            assert (letter.value, letter.properties["ORIGIN_MESSAGE_ID"]) == (b"x", id_)
+            letter.ack()
+            assert len(jobs.dead) == 0
+        server.send_signal(signal.SIGTERM)
+        assert server.communicate(timeout=60) == ("", "")
+    finally:
+        server.kill()
+        server.communicate()
+
+
 def test_serve_refuses_what_is_no_queue(tmp_path):
     (tmp_path / "file").touch()
+    assert "another queue" in run("queue", "serve", "jobs", "--dead-letters", "./jobs", status=2).stderr
+    assert "not a queue" in run("queue", "serve", tmp_path / "jobs", "--dead-letters", tmp_path, status=4).stderr
     assert "not a queue" in run("queue", "serve", tmp_path, status=4).stderr

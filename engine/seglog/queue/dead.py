@@ -50,4 +50,4 @@ class DeadJobs:
 
     def purge(self) -> int:
         """Remove all dead jobs, durably; return how many there were."""
-        return sum(lane.purge_dead() for lane in self._lanes)
+        return sum(lane.finish_dead(list(lane.leases.dead)) for lane in self._lanes)

@@ -10,7 +10,7 @@ from seglog.errors import CorruptRecordError, SeglogError
 from seglog.ledger.entry import Entry
 from seglog.ledger.message_batch import BatchedMessage
 from seglog.logger import Logger
-from seglog.queue.unique import UNIQUE_UNTIL
+from seglog.queue.unique import UNIQUE_NAME, UNIQUE_UNTIL
 
 if TYPE_CHECKING:
     from seglog.topic.leases import Death, Message
@@ -20,7 +20,7 @@ logger = Logger("seglog")
 # A property of the entries that an attached process put: the process and its number of the call.
 PUT_BY = "seglog.queue.put"
 # Properties of an entry that are not its user's.
-_OWN = (UNIQUE_UNTIL, PUT_BY)
+_OWN = (UNIQUE_UNTIL, UNIQUE_NAME, PUT_BY)
 # The longest reason that is kept of a failure.
 REASON_CHARACTERS = 1000
 # How many bytes of a value a job shows of itself.
@@ -130,6 +130,11 @@ class Job:
         """Until when no other job gets its key, ms since 1970; None: it was put without `unique_for`."""
         text = self._all_properties().get(UNIQUE_UNTIL)
         return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+    @property
+    def _unique_name(self) -> str | bytes | None:
+        """What it has alone: its key, or another name."""
+        return self._all_properties().get(UNIQUE_NAME, self.key)
 
     @property
     def enqueued_at(self) -> datetime:

@@ -48,6 +48,7 @@ from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import StoredEntry, columns_of
 from seglog.logger import Logger
 from seglog.queue.backlog import Backlog
+from seglog.queue.dead_letters import DeadLetters
 from seglog.queue.job import REASON_CHARACTERS, DeadJob, Job
 from seglog.queue.metrics import QueueCounts
 from seglog.queue.options import QueueOptions, duration_ns
@@ -140,8 +141,8 @@ class Lane:
 
     def __init__(
         self, path: Path, prefix: str, lock: QuickLock, changed: LockCondition, options: QueueOptions,
-        backlog: Backlog, counts: QueueCounts, *, config: ManagedLedgerConfig, fsync: Fsync, fs: FileSystem | None,
-        clock: Clock, create: bool,
+        backlog: Backlog, counts: QueueCounts, letters: DeadLetters | None, *,
+        config: ManagedLedgerConfig, fsync: Fsync, fs: FileSystem | None, clock: Clock, create: bool,
     ) -> None:
         self._prefix = prefix
         self._lock = lock
@@ -149,6 +150,7 @@ class Lane:
         self._options = options
         self._backlog = backlog
         self._counts = counts
+        self._letters = letters
         self._config, self._fsync, self._fs, self._clock = config, fsync, fs, clock
         self._repairing = _Repairing(self)
         # Now, where no exception comes from outside: one that comes during an import leaves its lock taken forever.
@@ -202,6 +204,8 @@ class Lane:
                         self._cursor, keeper=weak_keeper(self), unreadable=weak_burier(self)
                     )
                     self._give_up_lost_copies()
+                    if self._letters is not None and self.leases.dead:
+                        self._letters.note(self)
                     self._add_chores()
                 except BaseException:
                     self._journal.close()
@@ -316,7 +320,7 @@ class Lane:
         """Note the keys of jobs that are acknowledged while their puts are about to do so: then they may be trimmed."""
         for job in jobs:
             until_ms = job._unique_until_ms
-            if until_ms is not None and (name := key_bytes(job.key)) in self.unique.under_way:
+            if until_ms is not None and (name := key_bytes(job._unique_name)) in self.unique.under_way:
                 self.claim(name, until_ms, Position(*job._at[:2]))
 
     def _read_unique(self) -> None:
@@ -621,6 +625,7 @@ class Lane:
     ) -> None:
         """See Job.nack. `is_late_allowed`: without an error if the lease was lost."""
         delay_ns = None if delay is None else duration_ns("delay", delay)
+        letters = self._letters
         with self._lock, self._repairing:
             self.check()
             if not self._has_lease(job):
@@ -638,6 +643,8 @@ class Lane:
                 self._journal.append(Change(JournalKind.WAITING, [(*job._at, job.attempt)], due_ms))
                 self.leases.wait(job._at, due_ms)
                 self._changed.notify_one()
+        if letters is not None and letters.is_due:
+            letters.send()
 
     def _bury(self, at: Message, attempt: int, reason: str) -> None:
         now_ms = self._clock.now_ms()
@@ -646,6 +653,8 @@ class Lane:
         self.leases.bury(at, attempt, now_ms, reason)
         self._backlog.add(-1)
         self._counts.deaths.add()
+        if self._letters is not None:
+            self._letters.note(self)
 
     def extend(self, job: Job, lease: timedelta | float | None) -> None:
         """See Job.extend."""
@@ -684,10 +693,10 @@ class Lane:
 
     # --- dead jobs ---------------------------------------------------------------------------
 
-    def dead_jobs(self) -> Iterator[DeadJob]:
+    def dead_jobs(self, *, but: Collection[Message] = ()) -> Iterator[DeadJob]:
         """The dead jobs, with the lock, in the order in which they died."""
         for at, death in list(self.leases.dead.items()):
-            if not self._cursor.is_acknowledged(Position(*at[:2])):
+            if at not in but and not self._cursor.is_acknowledged(Position(*at[:2])):
                 yield DeadJob(self, at, death, *self._parts_at(at))
 
     def _parts_at(self, at: Message) -> tuple[Entry | None, MessageFields | None, BatchedMessage | None]:
@@ -720,18 +729,19 @@ class Lane:
         journal.await_number(number)
         return len(wanted)
 
-    def purge_dead(self) -> int:
-        """Acknowledge all dead messages, durably; return how many there were."""
+    def finish_dead(self, messages: Iterable[Message], *, wait: bool = True) -> int:
+        """Acknowledge dead messages; return how many were dead. `wait`: durably at return."""
         with self._lock, self._repairing:
             self.check()
-            dead = list(self.leases.dead)
+            dead = [at for at in messages if at in self.leases.dead]
             sizes = dict(map(self._sized, dead))
             if sizes:
                 self._journal.append(Change(JournalKind.ACKED, [(*at, size) for at, size in sizes.items()]))
                 self._finish(sizes)
                 self.leases.forget(dead)
             journal, number = self._journal, self._journal.number
-        journal.await_number(number)
+        if wait:
+            journal.await_number(number)
         return len(dead)
 
     def _sized(self, at: Message) -> tuple[Message, int]:

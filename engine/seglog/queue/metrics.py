@@ -24,6 +24,7 @@ METRICS = (
     Metric("seglog_queue_refused_total", "counter", _LABELS, "jobs that were refused (nack) since opening"),
     Metric("seglog_queue_deaths_total", "counter", _LABELS, "jobs that were given up since opening"),
     Metric("seglog_queue_dropped_total", "counter", _LABELS, "jobs that were removed for room (max_backlog)"),
+    Metric("seglog_queue_dead_letters_total", "counter", _LABELS, "dead jobs that another queue got (dead_letters)"),
 )
 
 
@@ -32,7 +33,7 @@ class QueueCounts:
 
     def __init__(self) -> None:
         self.deliveries, self.redeliveries, self.acknowledged = Counter(), Counter(), Counter()
-        self.refused, self.deaths, self.dropped = Counter(), Counter(), Counter()
+        self.refused, self.deaths, self.dropped, self.dead_letters = Counter(), Counter(), Counter(), Counter()
 
 
 class CountedQueue(Protocol):

@@ -40,11 +40,12 @@ from seglog.ledger.message_batch import HINT_OF_VALUE
 from seglog.metrics import PROCESS
 from seglog.queue.backlog import Backlog, Reservation, WhenFull
 from seglog.queue.dead import DeadJobs
+from seglog.queue.dead_letters import DeadLetters
 from seglog.queue.job import Job
 from seglog.queue.lane import SUBSCRIPTION, Lane
 from seglog.queue.metrics import OpenQueues, QueueCounts
 from seglog.queue.options import checked_options, duration_ns, time_ms
-from seglog.queue.unique import key_bytes
+from seglog.queue.unique import UNIQUE_NAME, key_bytes
 from seglog.topic.dispatcher import LONGEST_S, LOOK_AGAIN_S
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class OwnedQueue(OpenHandle):
     the disk: "batch": when the call returns; threads share syncs. "interval": a second later (flush.ms). "never": when
     the system writes it, or it is closed. `max_backlog`: how many jobs it holds that are neither acknowledged nor dead;
     `when_full`: what a put does then: "block": wait until some are finished; "refuse": raise QueueFullError; "drop":
-    remove the oldest ones that are not in flight. `config`: Pulsar's keys of a managed ledger (docs/config.md). With
+    remove the oldest ones that are not in flight. `dead_letters`: another open queue, which gets the dead jobs;
+    otherwise they stay in `dead`. `config`: Pulsar's keys of a managed ledger (docs/config.md). With
     `create=False` it must exist. `recover`: go on with a damaged journal; jobs may be delivered again. `attach`: if
     another process of this user and machine has opened it with `attach`, use it there; otherwise let others use it
     here. `clock`, `fs`, `chance`: for tests. Its directory is `path`.
@@ -130,6 +132,7 @@ class OwnedQueue(OpenHandle):
         retry_jitter: float = 0.1,
         max_backlog: int | None = None,
         when_full: WhenFull = "block",
+        dead_letters: "OwnedQueue | None" = None,
         fsync: Fsync = "batch",
         config: Mapping[str, object] | None = None,
         create: bool = True,
@@ -168,6 +171,7 @@ class OwnedQueue(OpenHandle):
         self._lanes: dict[int, Lane] = {}
         self._backlog = _backlog_of(self, max_backlog, when_full)
         self._counts = QueueCounts()
+        self._letters = self._letters_to(dead_letters)
         # Replaced as a whole; the most urgent one first.
         self._in_order: tuple[Lane, ...] = ()
         self._is_closed = False
@@ -198,6 +202,18 @@ class OwnedQueue(OpenHandle):
     def __repr__(self) -> str:
         return f"<Queue {self.path.name}{': closed' if self._is_closed else ''}>"
 
+    def _letters_to(self, target: "OwnedQueue | None") -> DeadLetters | None:
+        if target is None:
+            return None
+        if not isinstance(target, OwnedQueue):
+            raise InvalidArgumentError(
+                f"dead_letters must be an open Queue, not {repr(target)[:80]}",
+                hint='with seglog.Queue("data/failed") as failed: pass dead_letters=failed',
+            )
+        if target.path == self.path:
+            raise InvalidArgumentError("dead_letters is this queue", hint="pass one of another directory, or None")
+        return DeadLetters(target, self.path)
+
     def _refuse_topic(self) -> None:
         """Raise NotALogError for a topic's managed ledger: what a queue acknowledges may be removed."""
         is_queue = cursor_path(self.path, SUBSCRIPTION).exists() or (self.path / JOURNAL).exists()
@@ -224,7 +240,7 @@ class OwnedQueue(OpenHandle):
         path = self.path / PRIORITIES / str(priority) if priority else self.path
         prefix = f"{priority}/" if priority else ""
         lane = Lane(
-            path, prefix, self._lock, self._changed, self._options, self._backlog, self._counts,
+            path, prefix, self._lock, self._changed, self._options, self._backlog, self._counts, self._letters,
             config=self._config,
             fsync=self._fsync, fs=self._fs, clock=self._clock, create=True,
         )
@@ -299,7 +315,8 @@ class OwnedQueue(OpenHandle):
         deliver_at_ms: int | None, properties: Mapping[str, str] | None, window_ns: int,
         timeout: timedelta | float | None,
     ) -> list[str]:
-        names = [key_bytes(key) for key, _ in jobs]
+        name_of_all = (properties or {}).get(UNIQUE_NAME)
+        names = [key_bytes(key if name_of_all is None else name_of_all) for key, _ in jobs]
         with self._claimed:
             while True:
                 seen = self._claimed.number
@@ -476,6 +493,17 @@ class OwnedQueue(OpenHandle):
     def _take(self, count: int, timeout: timedelta | float | None, lease: timedelta | float | None) -> list[Job]:
         deadline = None if timeout is None else time.monotonic() + duration_ns("timeout", timeout) / 1e9
         lease_ns = self._options.lease_ns if lease is None else duration_ns("lease", lease)
+        letters = self._letters
+        while True:
+            if letters is not None and letters.is_due:
+                letters.send()
+            jobs = self._wait_for_jobs(count, deadline, lease_ns)
+            if jobs is not None:
+                return jobs
+
+    def _wait_for_jobs(self, count: int, deadline: float | None, lease_ns: int) -> list[Job] | None:
+        """None: look again; dead letters are due."""
+        letters = self._letters
         with self._changed:
             while True:
                 # Noted before the first look, so that what comes after it wakes this thread.
@@ -485,6 +513,8 @@ class OwnedQueue(OpenHandle):
                 if jobs:
                     return jobs
                 left_s = None if deadline is None else deadline - time.monotonic()
+                if letters is not None and letters.is_due:
+                    return None
                 if left_s is not None and left_s <= 0:
                     return jobs
                 self._sleep(seen, left_s)

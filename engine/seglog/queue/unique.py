@@ -16,8 +16,8 @@ from seglog.ledger.managed.journal import Change, JournalKind, JournalRecord
 from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import StoredEntry
 
-# A property of the entry: the end of its window, ms since 1970.
-UNIQUE_UNTIL = "seglog.queue.unique.until"
+# Properties of the entry: the end of its window, ms since 1970; and what it has alone, if that is not its key.
+UNIQUE_UNTIL, UNIQUE_NAME = "seglog.queue.unique.until", "seglog.queue.unique.name"
 _UNIQUE_UNTIL = UNIQUE_UNTIL.encode()
 _CLAIM = struct.Struct(">QQQ")
 # Keys of one record.
@@ -102,10 +102,12 @@ class UniqueKeys:
                 if _UNIQUE_UNTIL not in bytes(data):
                     continue
                 metadata = entry.entry.metadata
-                until_ms = int(next((pair.value for pair in metadata.properties if pair.key == UNIQUE_UNTIL), "0"))
+                properties = {pair.key: pair.value for pair in metadata.properties}
+                until_ms = int(properties.get(UNIQUE_UNTIL, "0"))
                 key: str | bytes = metadata.partition_key
                 if metadata.partition_key_b64_encoded:
                     key = b64decode(key)
+                key = properties.get(UNIQUE_NAME, key)
             except (CorruptRecordError, ValueError):
                 continue        # its reader reports it
             if 0 < until_ms < 2**63:
