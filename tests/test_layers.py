@@ -20,7 +20,7 @@ FLOORS = [
     {"upkeep", "coordinators", "loop"},
     {"archive", "spark", "endpoint", "polars", "queue"},
     {"attach", "opening", "managed_ledger"},
-    {"aio", "pulsar"},
+    {"aio", "kombu", "pulsar"},
     {"__init__"},
     {"testing"},
     {"tools"},

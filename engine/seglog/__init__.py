@@ -7,9 +7,9 @@
         for record in log.read(since="-2h"):
             print(record.offset, record.timestamp, record.key, record.value, record.headers)
 
-The public names are those of this package and of `seglog.aio`, `seglog.errors`, `seglog.metrics`, `seglog.polars`,
-`seglog.pulsar`, `seglog.spark` and `seglog.testing`; the other packages hold the implementation. `__init__.pyi` lists
-them. Each is imported when it is first used, so that `import seglog` costs next to nothing.
+The public names are those of this package and of `seglog.aio`, `seglog.errors`, `seglog.kombu`, `seglog.metrics`,
+`seglog.polars`, `seglog.pulsar`, `seglog.spark` and `seglog.testing`; the other packages hold the implementation.
+`__init__.pyi` lists them. Each is imported when it is first used, so that `import seglog` costs next to nothing.
 """
 from seglog._public import lazy_names
 from seglog._version import __version__ as __version__

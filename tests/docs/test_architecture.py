@@ -20,7 +20,7 @@ HINTS = {
     "upkeep": "retention, compaction", "coordinators": "groups, transactions", "loop": "what loops share",
     "archive": "makes backups", "backups": "backup stores",
     "queue": "jobs", "attach": "several processes", "spark": "whole topics",
-    "endpoint": "seglog serve", "aio": "asyncio",
+    "endpoint": "seglog serve", "aio": "asyncio", "kombu": "celery's broker",
     "pulsar": "the second face", "__init__": "the first face", "testing": "pytest fixtures", "tools": "commands",
     "_kernels": "Cython and C", "opening": "seglog.open", "polars": "scan_topic",
 }
