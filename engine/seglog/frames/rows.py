@@ -143,7 +143,7 @@ class RowScan:
         if not any(name in self.columns for name in self._typed_columns):
             return self._options
         assert self._decoding is not None
-        decoders = self._decoding.decoders(lambda: ((place.topic, place.path) for place in places_of_scan(self)))
+        decoders = self._decoding.decoders(lambda: places_of_scan(self))
         return replace(self._options, decoders=decoders)
 
     # --- rows ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from seglog.frames.part import KEPT
 from seglog.frames.plan import Source
 from seglog.frames.polars_source import frame
 from seglog.frames.rows import RowScan
+from seglog.frames.stored_schemas import schemas_at, schemas_near
 from seglog.frames.table_parts import WrittenRange
 from seglog.frames.typed.column_decoder import OnUndecodable
 from seglog.frames.typed.decoding import Decoding, Schemas
@@ -98,7 +99,8 @@ def scan(
     ("avro", "protobuf", or a `Typed`) instead of bytes, or a dict of these: {"value": "avro", "key": "utf8"}; or
     "kafka": what the records of __consumer_offsets, __cluster_metadata and other internal topics say, as JSON, and
     bytes that do not decode as a JSON string in base64. schemas: where those of typed columns are: a registry's URL or
-    a `SchemaRegistry`, a folder, the directory of the topic _schemas; by default _schemas-0 beside the topic.
+    a `SchemaRegistry`, a folder, the directory of the topic _schemas, also in a store or a backup; by default
+    _schemas-0 beside the topic.
     on_undecodable: a value that is not of its schema raises UndecodableRecordError ("fail"), is null ("null"), or
     stands as bytes in the field _undecodable ("raw"). binary_view: bytes and text as Arrow's views. threads: how many
     decode, with the one that takes the rows; by default one for each processor, up to 4. A path may be a URL of a store
@@ -122,7 +124,7 @@ def scan(
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise InvalidArgumentError(f"threads must be at least 1, not {threads!r}")
     texts, typed = checked_decode(decode)
-    decoding = Decoding(typed, schemas, on_undecodable)
+    decoding = Decoding(typed, schemas_at(schemas, store_options or {}), schemas_near, on_undecodable)
     if schemas is not None and not typed:
         raise InvalidArgumentError("schemas needs decode", hint='such as decode={"value": "avro"}')
     options = ReadOptions(

@@ -11,6 +11,7 @@ from seglog.format.names import BROKER_TOPICS, METADATA_TOPIC
 from seglog.frames.options import Text, checked_columns, checked_decode
 from seglog.frames.plan import PartitionSource, places_of
 from seglog.frames.stored import StoredPartition
+from seglog.frames.stored_schemas import schemas_at, schemas_near
 from seglog.frames.typed.column_decoder import ColumnDecoder, OnUndecodable
 from seglog.frames.typed.decoding import Decoding, Typed
 from seglog.logger import Logger
@@ -110,8 +111,7 @@ class SourceOptions:
         latest = None if is_stream is False else LATEST
         return cls(
             path=_path_or_url(path),
-            store_options={name.removeprefix(_STORE): value for name, value in options.items()
-                           if name.startswith(_STORE)},
+            store_options=_store_options(options),
             assign=_assigned(options["assign"]) if "assign" in options else None,
             topics=_listed(options["subscribe"]) if "subscribe" in options else None,
             pattern=_pattern(options["subscribePattern"]) if "subscribePattern" in options else None,
@@ -138,7 +138,7 @@ class SourceOptions:
         """
         if not any(name in self.columns for name in self.decoding.typed):
             return {}
-        return self.decoding.decoders(lambda: ((source.topic, source.path) for source in self.partitions()))
+        return self.decoding.decoders(self.partitions)
 
     def partitions(self) -> list[Source]:
         """The requested partitions that exist now, by topic and number.
@@ -183,6 +183,10 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
     return (*columns, LOST) if _flag(options, "includeLost", default=False) else columns
 
 
+def _store_options(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(_STORE): value for name, value in options.items() if name.startswith(_STORE)}
+
+
 def _decoded(options: Mapping[str, str]) -> tuple[dict[str, Text], Decoding]:
     """What keys and values are. `decode` is a kind for both, or JSON with one for each; in place of a kind there may be
     what `seglog.Typed` takes."""
@@ -198,11 +202,12 @@ def _decoded(options: Mapping[str, str]) -> tuple[dict[str, Text], Decoding]:
     schemas = options.get("schemas")
     if schemas is not None and not typed:
         raise InvalidArgumentError("schemas needs decode", hint='such as .option("decode", "avro")')
-    if schemas is not None and not re.match(r"https?://", schemas):
-        schemas = _path_or_url(schemas)
+    source = None
+    if schemas is not None:
+        source = schemas_at(_path_or_url(schemas), _store_options(options))
     allowed: tuple[OnUndecodable, ...] = ("fail", "null", "raw")
     on_undecodable = one_of("onUndecodable", options.get("onUndecodable", "fail"), allowed)
-    return texts, Decoding(typed, schemas, on_undecodable)      # type: ignore[arg-type]
+    return texts, Decoding(typed, source, schemas_near, on_undecodable)     # type: ignore[arg-type]
 
 
 def _typed(fields: Mapping[str, Any]) -> Typed:

@@ -4,11 +4,11 @@ Schemas are looked up when a scan is used first: the type of a column is that of
 topic's subject, or the one that was given.
 """
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from seglog.errors import InvalidArgumentError, NotALogError
 from seglog.format import names
@@ -77,32 +77,52 @@ class Typed:
             raise InvalidArgumentError(f'frame must be "confluent", "none" or a function, not {self.frame!r}')
 
 
-class Decoding:
-    """The typed columns of a scan. The decoders are made at the first use, and kept. Can be pickled."""
+class PartitionPlace(Protocol):
+    """A partition that is read."""
 
-    def __init__(self, typed: Mapping[str, Typed], schemas: Schemas, on_undecodable: OnUndecodable) -> None:
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def path(self) -> object: ...
+
+
+class Decoding:
+    """The typed columns of a scan. The decoders are made at the first use, and kept. Can be pickled.
+
+    `beside`: finds the schemas of partitions, if `source` is None.
+    """
+
+    def __init__(
+        self, typed: Mapping[str, Typed], source: SchemaSource | None,
+        beside: Callable[[Sequence[PartitionPlace]], SchemaSource | None], on_undecodable: OnUndecodable,
+    ) -> None:
         if on_undecodable not in ("fail", "null", "raw"):
             raise InvalidArgumentError(f'on_undecodable must be "fail", "null" or "raw", not {on_undecodable!r}')
         self.typed = dict(typed)
-        self._source = source_of(schemas)
+        self._source = source
+        self._beside = beside
         self._on_undecodable = on_undecodable
         self._decoders: dict[str, ColumnDecoder] | None = None
 
-    def decoders(self, places: Callable[[], Iterable[tuple[str, object]]]) -> dict[str, ColumnDecoder]:
-        """{column: decoder}. `places`: topic and path of each partition that is read.
+    def decoders(self, places: Callable[[], Sequence[PartitionPlace]]) -> dict[str, ColumnDecoder]:
+        """{column: decoder}. `places`: the partitions that are read.
 
         Raises InvalidArgumentError, SchemaNotFoundError, StorageError.
         """
         if self._decoders is None:
-            found = sorted({(topic, str(path)) for topic, path in places()})
-            self._decoders = {name: self._decoder(name, typed, found) for name, typed in self.typed.items()}
+            found = places()
+            source = self._source or self._beside(found)
+            topics = sorted({place.topic for place in found})
+            self._decoders = {name: self._decoder(name, typed, topics, source) for name, typed in self.typed.items()}
         return self._decoders
 
-    def _decoder(self, name: str, typed: Typed, places: list[tuple[str, str]]) -> ColumnDecoder:
-        source = self._source or _beside(places)
+    def _decoder(
+        self, name: str, typed: Typed, topics: Sequence[str], source: SchemaSource | None
+    ) -> ColumnDecoder:
         context = DEFAULT_CONTEXT if typed.subject is None else context_of(typed.subject)
         if typed.schema is None:
-            reader = self._reader(name, typed, places, source)
+            reader = self._reader(name, typed, topics, source)
         else:
             reader = _parsed(typed, StoredSchema(-1, _TYPES[typed.kind], typed.schema), source)
         if self._on_undecodable == "raw" and not isinstance(reader.column, Struct):
@@ -114,7 +134,7 @@ class Decoding:
         return ColumnDecoder(reader.column, _Writers(typed, reader, source, context), frame, self._on_undecodable)
 
     def _reader(
-        self, name: str, typed: Typed, places: list[tuple[str, str]], source: SchemaSource | None
+        self, name: str, typed: Typed, topics: Sequence[str], source: SchemaSource | None
     ) -> "ParsedSchema":
         if source is None:
             raise InvalidArgumentError(
@@ -123,7 +143,7 @@ class Decoding:
         if typed.subject is not None:
             subjects = [typed.subject]
         else:
-            subjects = list(dict.fromkeys(f"{topic}-{name}" for topic, _ in places))
+            subjects = [f"{topic}-{name}" for topic in topics]
         made: dict[str, ParsedSchema] = {}
         for subject in subjects:
             versions = source.versions(subject) if typed.reader == "union" else [source.latest(subject)]
@@ -246,9 +266,9 @@ def source_of(schemas: Schemas) -> SchemaSource | None:
     return SchemasTopic(path / DIRECTORY) if (path / DIRECTORY).is_dir() else SchemaFolder(path)
 
 
-def _beside(places: list[tuple[str, str]]) -> SchemaSource | None:
+def schemas_beside(places: Sequence[PartitionPlace]) -> SchemaSource | None:
     """The topic of a registry on the same disk."""
-    for _, path in places:
+    for path in sorted({str(place.path) for place in places}):
         directory = Path(path).parent / DIRECTORY
         if directory.is_dir():
             return SchemasTopic(directory)

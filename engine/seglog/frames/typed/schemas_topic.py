@@ -12,9 +12,9 @@ Other kinds of keys (CONFIG, MODE, NOOP, CLEAR_SUBJECT, ...) say nothing of sche
 """
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Protocol
 
 from seglog.errors import CorruptRecordError, SchemaNotFoundError
 from seglog.frames.typed.schema_source import (
@@ -30,6 +30,33 @@ TOPIC = "_schemas"
 DIRECTORY = f"{TOPIC}-0"
 
 
+Entry = tuple[bytes | None, int, bytes | None]      # key, offset and value of a record
+
+
+class Entries(Protocol):
+    """The records of a partition directory."""
+
+    def end_offset(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Entry]: ...
+
+
+class _LocalEntries:
+    """Those of a mounted one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def end_offset(self) -> int:
+        with open_partition(self._path) as partition:
+            return partition.log_end_offset
+
+    def __iter__(self) -> Iterator[Entry]:
+        with open_partition(self._path) as partition:
+            for record in partition.read():
+                yield record.key, record.offset, record.value
+
+
 @dataclass(frozen=True, slots=True)
 class _Version:
     schema: StoredSchema
@@ -37,16 +64,18 @@ class _Version:
 
 
 class SchemasTopic(SchemaSource):
-    """The schemas in a partition directory of `_schemas`. It is read again when an id is not found."""
+    """The schemas in a partition directory of `_schemas`. It is read again when an id is not found. `entries`: its
+    records, if it is not on this machine."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], entries: Entries | None = None) -> None:
+        self.path = os.fspath(path)
+        self._entries = _LocalEntries(self.path) if entries is None else entries
         self._end_offset = -1
         self._subjects: dict[str, dict[int, _Version]] = {}
         self._by_id: dict[tuple[str, int], StoredSchema] = {}
 
     def __repr__(self) -> str:
-        return f"SchemasTopic({str(self.path)!r})"
+        return f"SchemasTopic({self.path!r})"
 
     def by_id(self, schema_id: int, context: str = DEFAULT_CONTEXT) -> StoredSchema:
         found = self._by_id.get((context, schema_id))
@@ -71,22 +100,21 @@ class SchemasTopic(SchemaSource):
 
     def _read(self) -> None:
         """Read the topic, if it has grown. Raises StorageError, CorruptRecordError."""
-        with open_partition(self.path) as partition:
-            if partition.log_end_offset == self._end_offset:
-                return
-            last: dict[bytes, tuple[int, bytes | None]] = {}
-            for record in partition.read():
-                if record.key is not None:
-                    last.pop(record.key, None)      # in the order of the last ones
-                    last[record.key] = record.offset, record.value
-            end_offset = partition.log_end_offset
+        end_offset = self._entries.end_offset()
+        if end_offset == self._end_offset:
+            return
+        last: dict[bytes, tuple[int, bytes | None]] = {}
+        for key, offset, value in self._entries:
+            if key is not None:
+                last.pop(key, None)     # in the order of the last ones
+                last[key] = offset, value
         subjects, by_id = _folded(last.items(), self.path)
         # A schema stays known by its id, even if its subject is deleted permanently later.
         self._subjects, self._by_id, self._end_offset = subjects, self._by_id | by_id, end_offset
 
 
 def _folded(
-    records: Iterable[tuple[bytes, tuple[int, bytes | None]]], path: Path
+    records: Iterable[tuple[bytes, tuple[int, bytes | None]]], path: str
 ) -> tuple[dict[str, dict[int, _Version]], dict[tuple[str, int], StoredSchema]]:
     subjects: dict[str, dict[int, _Version]] = {}
     by_id: dict[tuple[str, int], StoredSchema] = {}
@@ -103,7 +131,7 @@ def _folded(
                     if earlier <= version:
                         subjects[subject][earlier] = _Version(one.schema, is_deleted=True)
                 continue
-            schema = replace(schema_of_json(value), file=str(path), offset=offset)
+            schema = replace(schema_of_json(value), file=path, offset=offset)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptRecordError(
                 f"not a record of a schema registry: {error!r}", file=path, offset=offset,
