@@ -1,9 +1,14 @@
-"""`--decode`: keys, values and headers as text instead of bytes; records of Kafka's internal topics as JSON."""
+"""`--decode`: keys, values and headers as text instead of bytes; records of Kafka's internal topics, and keys and
+values that have a schema, as JSON."""
 import json
 from binascii import b2a_base64
+from collections import Counter
+from collections.abc import Mapping
+from datetime import date, time
 from json.encoder import encode_basestring_ascii as json_string
+from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from seglog._kernels.record_batch import Record
 from seglog.errors import InvalidArgumentError, ProtocolError, UnsupportedVersionError
@@ -13,10 +18,54 @@ from seglog.wire.json_form import json_text
 
 from .targets import name_of
 
+if TYPE_CHECKING:
+    from seglog.frames.typed.column_decoder import ColumnDecoder
+
 Text = Literal["utf8", "json", "base64"]
-# Or the records of an internal topic: keys and values that they are, as JSON, all other bytes as without --decode.
-Decode = Text | InternalRecords
 Asked = Literal["auto", "raw", "kafka"] | Text
+
+
+class TypedRecords:
+    """Keys and values of a partition, each by a kind of its own; bytes, if it has none. `texts`: utf8 or json, by
+    column. `decoders`: of those that have a schema. `undecodable` counts what could not be decoded, by column."""
+
+    def __init__(
+        self, texts: Mapping[str, Literal["utf8", "json"]], decoders: Mapping[str, "ColumnDecoder"], file: str,
+        undecodable: Counter[str],
+    ) -> None:
+        self._texts = texts
+        self._decoders = decoders
+        self._file = file
+        self._undecodable = undecodable
+
+    def form(self, record: Record, data: bytes, *, is_value: bool) -> object:
+        """Return a key or value as JSON: bytes without a kind in base64, as elsewhere in JSON.
+
+        Raises InvalidArgumentError for other bytes than the text asked for, UndecodableRecordError,
+        SchemaNotFoundError, StorageError.
+        """
+        name = "value" if is_value else "key"
+        if (text := self._texts.get(name)) is not None:
+            found = text_of(record, data, text, is_value=True)
+            return json.loads(found) if text == "json" else found
+        if (decoder := self._decoders.get(name)) is None:
+            return b2a_base64(data, newline=False).decode()
+        array, undecodable, failed = decoder.array([data])
+        if failed is not None:
+            from seglog.frames.typed.typed_rows import error_of
+
+            raise error_of(name, failed, self._file, record.offset)
+        self._undecodable[name] += undecodable
+        return plain(array[0].as_py())
+
+    def is_shown_as_bytes(self, *, is_value: bool) -> bool:
+        """Whether people see the bytes, in quotes if they are text."""
+        name = "value" if is_value else "key"
+        return name not in self._decoders and self._texts.get(name) != "json"
+
+
+# Or the records of an internal topic: keys and values that they are, as JSON, all other bytes as without --decode.
+Decode = Text | InternalRecords | TypedRecords
 
 
 def decode_in(asked: Asked, directory: Path) -> Decode | None:
@@ -69,6 +118,8 @@ def text_of(record: Record, data: bytes, decode: Text, *, is_value: bool) -> str
 def json_of(record: Record, data: bytes, decode: Decode, *, is_value: bool) -> str:
     """Return the same as a JSON value: text in quotes, or the JSON itself. Of an internal topic, bytes that do not
     decode are in base64."""
+    if isinstance(decode, TypedRecords):
+        return json.dumps(decode.form(record, data, is_value=is_value), separators=(",", ":"))
     if isinstance(decode, InternalRecords):
         form = decoded_form(record, decode, is_value=is_value)
         if form is not None:
@@ -82,10 +133,36 @@ def bytes_of(record: Record, data: bytes | None, decode: Decode | None, *, is_va
     """Return the same as bytes, for a template: without `decode` the bytes themselves, and nothing for null."""
     if data is None:
         return b""
+    if isinstance(decode, TypedRecords):
+        typed = decode.form(record, data, is_value=is_value)    # also of text: it may be none
+        if decode.is_shown_as_bytes(is_value=is_value):
+            return data
+        return b"" if typed is None else json_text(typed).encode()
     if isinstance(decode, InternalRecords):
         form = decoded_form(record, decode, is_value=is_value)
         return data if form is None else json_text(form).encode()
     return data if decode is None else text_of(record, data, decode, is_value=is_value).encode()
+
+
+def plain(value: Any) -> object:
+    """Return a key or value of a typed column as JSON: bytes in base64, times in ISO 8601, decimals and UUIDs as text,
+    maps as objects, numbers that JSON has not as text."""
+    match value:
+        case bytes():
+            return b2a_base64(value, newline=False).decode()
+        case float() if not isfinite(value):
+            return str(value)
+        case None | str() | bool() | int() | float():
+            return value
+        case dict():
+            return {name: plain(part) for name, part in value.items()}
+        case list():
+            if value and all(isinstance(pair, tuple) for pair in value):
+                return {name: plain(part) for name, part in value}
+            return [plain(part) for part in value]
+        case date() | time():
+            return value.isoformat()
+    return str(value)
 
 
 def escaped(data: bytes) -> bytes:

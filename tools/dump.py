@@ -3,7 +3,7 @@
 Reads batch by batch and keeps none, so memory use does not grow with the log.
 """
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog.errors import CorruptRecordError
 from seglog.format import names
+from seglog.frames.typed.kinds import KINDS
 from seglog.reading.damage import OnCorrupt
 from seglog.reading.follower import Follower
 from seglog.reading.partition import Partition
@@ -45,10 +46,14 @@ from .options import (
 from .record_filter import RecordFilter
 from .selection import Item, Selection, What, refuse_outside, select
 from .targets import Place, name_of
+from .typed_dump import TypedDump
 
 # The parameters below that --format can use, for a table and for a template; it refuses all others.
-_OF_BOTH = {"paths", "format_", "start", "stop", "since", "until", "decode", "output", "on_corrupt"}
-_OF_TABLES = _OF_BOTH | {"columns", "schemas", "on_undecodable"}
+_OF_BOTH = {
+    "paths", "format_", "start", "stop", "since", "until", "decode", "schemas", "on_undecodable", "output",
+    "on_corrupt",
+}
+_OF_TABLES = _OF_BOTH | {"columns"}
 _OF_TEMPLATES = _OF_BOTH | {"keys", "pattern", "headers", "max_bytes", "limit", "tail", "follows", "settings"}
 
 
@@ -106,7 +111,7 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
     help="Encoding of keys and values: utf8, json, base64, kafka or raw; with json, values are JSON and keys are text. "
     "auto: what the records of __consumer_offsets, __transaction_state, __cluster_metadata and other internal topics "
     "say, as JSON; else raw: bytes in files and pipes, readable text on a terminal, base64 in JSON. kafka: refuse "
-    "other topics. For a table also avro or protobuf, and one for each: key=utf8,value=avro.",
+    "other topics. Also avro or protobuf, by a schema, and one for each: key=utf8,value=avro.",
 )
 @schemas_option
 @on_undecodable_option
@@ -152,10 +157,6 @@ def command(
     process appends, until ^C. If a partition of a log dir cannot be read, it is reported and the others are dumped;
     the status is then 7.
     """
-    if format_ not in FORMATS and (isinstance(decode, dict) or schemas is not None or on_undecodable != "fail"):
-        raise click.UsageError(
-            "--schemas, --on-undecodable, and --decode avro or with a kind for each column need --format with a table"
-        )
     if format_ in FORMATS:
         if not _given() <= _OF_TABLES:
             raise click.UsageError(
@@ -173,10 +174,10 @@ def command(
         write_table(scan, format_, output)
         if scan.lost:
             _note_lost(len(scan.lost))
-        for column, count in scan.undecodable.items():
-            if count:
-                report.note(f"{report.count_of(count, column)} could not be decoded")
+        _note_undecodable(scan.undecodable)
         return report.PARTIAL if scan.lost or any(scan.undecodable.values()) else 0
+    if not _is_typed(decode) and (schemas is not None or on_undecodable != "fail"):
+        raise click.UsageError("--schemas and --on-undecodable need --decode with avro or protobuf")
     if columns is not None or (output and format_ is None):
         raise click.UsageError("--output needs --format, and --columns needs --format with a table")
     if format_ is not None and not _given() <= _OF_TEMPLATES:
@@ -196,6 +197,7 @@ def command(
     places = EachPlace((path for path in paths if path not in small), as_json=as_json)
     # Creating the template checks its directives before the first partition is opened.
     template = None if format_ is None else Template(format_, output)
+    typed = TypedDump(decode, schemas, on_undecodable) if isinstance(decode, dict) else None
     with ExitStack() as stack:
         out = None if template is None else stack.enter_context(opened(output))
         for path in paths:
@@ -208,7 +210,7 @@ def command(
                     if as_json and place.in_log_dir:
                         report.print_json("partition", partition=place.name, path=place.path)
                     asked = "raw" if format_ == RAW and decode == "auto" else cast(Asked, decode)
-                    text = decode_in(asked, place.directory)
+                    text = decode_in(asked, place.directory) if typed is None else typed.of(place)
                     shown: Renderer
                     if template is not None:
                         shown = template.to(out, place, text)
@@ -221,7 +223,13 @@ def command(
                             (out or sys.stdout).flush()
     if lost:
         _note_lost(len(lost))
-    return report.PARTIAL if lost else places.status(found=False)
+    undecodable = {} if typed is None else typed.undecodable
+    _note_undecodable(undecodable)
+    return report.PARTIAL if lost or any(undecodable.values()) else places.status(found=False)
+
+
+def _is_typed(decode: Asked | dict[str, str]) -> bool:
+    return isinstance(decode, dict) and not set(KINDS).isdisjoint(decode.values())
 
 
 def _given() -> set[str]:
@@ -232,6 +240,12 @@ def _given() -> set[str]:
 
 def _note_lost(ranges: int) -> None:
     report.note(f"{report.count_of(ranges, 'range')} of bytes skipped: `seglog verify` says what is wrong there")
+
+
+def _note_undecodable(counts: Mapping[str, int]) -> None:
+    for column, count in counts.items():
+        if count:
+            report.note(f"{report.count_of(count, column)} could not be decoded")
 
 
 def _refuse_to_follow(paths: Sequence[Path], on_corrupt: str) -> None:

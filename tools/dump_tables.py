@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ from seglog.errors import InvalidArgumentError
 from seglog.frames.libraries import library
 from seglog.frames.sink import new_file
 from seglog.fs.files import OsFileSystem
+
+from .decoding import plain
 
 if TYPE_CHECKING:
     from seglog.frames.scan import TopicScan
@@ -93,8 +95,8 @@ def _jsonl(scan: "TopicScan", file: Any) -> int:
 
 def _rows(scan: "TopicScan") -> Iterator[Iterable[object]]:
     """Return rows of JSON values: bytes in base64, times in ISO 8601."""
-    plain: dict[str, Callable[[Any], object]] = {
-        "key": _plain, "value": _plain, "timestamp": _time,
+    forms: dict[str, Callable[[Any], object]] = {
+        "key": plain, "value": plain, "timestamp": _time,
         "headers": lambda headers: [{"key": h["key"], "value": _text(h["value"])} for h in headers],
     }
     for batch in scan.to_reader():
@@ -108,31 +110,12 @@ def _rows(scan: "TopicScan") -> Iterator[Iterable[object]]:
                     f"the column {name} has a time that text has no form for: {error}",
                     hint="use --format parquet or arrow",
                 ) from error
-            columns.append(list(map(plain[name], values)) if name in plain else values)
+            columns.append(list(map(forms[name], values)) if name in forms else values)
         yield from zip(*columns, strict=True)
 
 
 def _text(value: bytes | str | None) -> str | None:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
-
-
-def _plain(value: Any) -> object:
-    """A key or value as JSON: of a typed one, bytes in base64, times in ISO 8601, decimals and UUIDs as text, maps as
-    objects."""
-    match value:
-        case bytes():
-            return _text(value)
-        case None | str() | bool() | int() | float():
-            return value
-        case dict():
-            return {name: _plain(part) for name, part in value.items()}
-        case list():
-            if value and all(isinstance(pair, tuple) for pair in value):
-                return {name: _plain(part) for name, part in value}
-            return [_plain(part) for part in value]
-        case date() | time():
-            return value.isoformat()
-    return str(value)
 
 
 def _time(micros: int | None) -> str | None:

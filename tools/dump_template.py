@@ -16,7 +16,7 @@ from seglog.format.names import parse_partition_dir
 from seglog.wire.internal_topics import InternalRecords
 
 from . import terminal
-from .decoding import Decode, bytes_of, escaped
+from .decoding import Decode, TypedRecords, bytes_of, escaped
 from .selection import Item
 from .targets import Place
 
@@ -50,7 +50,7 @@ class TemplateRows:
     ) -> None:
         self._out = out
         self._decode = decode
-        self._header_decode = None if isinstance(decode, InternalRecords) else decode
+        self._header_decode = None if isinstance(decode, InternalRecords | TypedRecords) else decode
         parsed = parse_partition_dir(place.directory.resolve().name)
         topic, partition = (b"", b"0") if parsed is None else (parsed.topic.encode(), b"%d" % parsed.partition)
         parts = self._directives() | {"t": _constant(topic), "p": _constant(partition)}

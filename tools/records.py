@@ -18,7 +18,7 @@ from seglog.wire.internal_topics import InternalRecords, control_form
 from seglog.wire.json_form import json_text
 
 from . import terminal
-from .decoding import Decode, decoded_form, json_of, text_of
+from .decoding import Decode, TypedRecords, decoded_form, json_of, text_of
 from .report import moment
 
 CODECS = tuple(codec.label for codec in Codec)
@@ -120,7 +120,8 @@ def record_lines(
             key_part, headers_part = base64_or_null(key), _headers(headers) if headers else "[]"
         else:
             key_part = _text_or_null(record, key, decode)
-            headers_part = _headers(headers) if isinstance(decode, InternalRecords) else _text_headers(record, decode)
+            has_text = not isinstance(decode, InternalRecords | TypedRecords)
+            headers_part = _text_headers(record, decode) if has_text else _headers(headers)
         yield (
             f'{{"offset":{record.offset},"timestamp":{record.timestamp},"timestamp_type":"{timestamp_type}",'
             f'"key":{key_part},{value_part},"headers":{headers_part},'
@@ -252,6 +253,9 @@ def decoded_shown(record: Record, data: bytes | None, decode: Decode | None, *, 
     """Show it as `--decode` asks; text is in quotes. Raises InvalidArgumentError."""
     if data is None or decode is None:
         return shown(data)
+    if isinstance(decode, TypedRecords):
+        typed = decode.form(record, data, is_value=is_value)    # also of text: it may be none
+        return shown(data) if decode.is_shown_as_bytes(is_value=is_value) else printable(json_text(typed))
     if isinstance(decode, InternalRecords):
         form = decoded_form(record, decode, is_value=is_value)
         return shown(data) if form is None else printable(json_text(form))

@@ -4,6 +4,7 @@ import csv
 import datetime as dt
 import io
 import json
+import math
 import shutil
 import uuid
 from decimal import Decimal
@@ -13,8 +14,8 @@ import pyarrow.parquet
 import pytest
 
 import seglog as engine
-from support.command import seglog
-from support.schemas import avro, framed, write_schemas, write_topic
+from support.command import seglog, seglog_json
+from support.schemas import avro, framed, schema_key, schema_value, write_schemas, write_topic
 from support.table_rows import COLUMNS, by_partition, directories, expected_rows, rows_of_table
 
 
@@ -141,9 +142,86 @@ def test_typed_values_in_parquet_and_what_does_not_decode(typed, tmp_path):
 
 
 @pytest.mark.parametrize("words", [
-    ("--decode", "avro"), ("--decode", "value=avro", "--json"), ("--schemas", "http://localhost"),
-    ("--decode", "value=xml", "--format", "csv"), ("--decode", "body=avro", "--format", "csv"),
-    ("--decode", "key=utf8,", "--format", "csv"), ("--on-undecodable", "null"),
+    ("--schemas", "http://localhost"), ("--decode", "value=xml", "--format", "csv"), ("--decode", "value=xml"),
+    ("--decode", "body=avro", "--format", "csv"), ("--decode", "key=utf8,", "--format", "csv"),
+    ("--on-undecodable", "null"), ("--decode", "key=utf8", "--on-undecodable", "null"),
+    ("--decode", "key=utf8", "--schemas", "http://localhost"), ("--decode", "avro", "--schemas", "/no/such/folder"),
 ])
-def test_typed_columns_need_a_table(typed, words):
+def test_a_wrong_way_to_decode_is_refused(typed, words):
     seglog("dump", typed, *words, status=2)
+
+
+# --- the same in lines -----------------------------------------------------------------------------------
+
+
+def test_typed_values_are_in_lines_of_text_of_json_and_of_a_template(typed):
+    words = ("dump", typed, "--decode", "key=utf8,value=avro", "--to-offset", 2)
+    lines = seglog_json(*words)
+    assert [(line["key"], line["value"]) for line in lines] == [("a", SHOWN), ("b", None)]
+    assert lines[0]["headers"] == []
+    text = seglog(*words).stdout.splitlines()
+    assert ' "a"     {"price":"-3.50","at":"2023-11-14T22:13:20+00:00",' in text[1]
+    assert text[2].endswith(' "b"     null')
+    made = seglog(*words, "--format", r"%k=%s\n").stdout.splitlines()
+    assert [made[0].partition("=")[0], json.loads(made[0].partition("=")[2]), made[1]] == ["a", SHOWN, "b="]
+    # A key without a kind is what it is without --decode.
+    (line, _) = seglog_json("dump", typed, "--decode", "value=avro", "--to-offset", 2)
+    assert line["key"] == "YQ=="
+    assert ' "a"     {' in seglog("dump", typed, "--decode", "value=avro", "--to-offset", 1).stdout
+    assert seglog("dump", typed, "--decode", "value=avro", "--to-offset", 1, "--format", "%k").stdout == "a"
+
+
+def test_numbers_that_json_has_not_are_text(tmp_path):
+    schema = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "double"}]}
+    write_schemas(tmp_path, ("t-value", 1, 1, schema))
+    path = write_topic(tmp_path / "t-0", [framed(1, avro(schema, {"n": n})) for n in (math.nan, math.inf, 1.5)])
+    assert [line["value"]["n"] for line in seglog_json("dump", path, "--decode", "value=avro")] == ["nan", "inf", 1.5]
+    assert "NaN" not in seglog("dump", path, "--decode", "value=avro", "--format", "jsonl").stdout
+
+
+def test_what_does_not_decode_ends_a_dump_of_lines_at_its_offset_or_is_counted(typed):
+    words = ("dump", typed, "--decode", "key=utf8,value=avro")
+    done = seglog(*words, status=1)
+    assert "the value cannot be decoded" in done.stderr
+    assert "offset 2" in done.stderr
+    assert '"b"     null' in done.stdout
+    done = seglog(*words, "--on-undecodable", "raw", "--json", status=7)
+    assert json.loads(done.stdout.splitlines()[2])["value"]["_undecodable"] == "YmFk"
+    assert "1 value could not be decoded" in done.stderr
+    done = seglog(*words, "--on-undecodable", "null", status=7)
+    assert done.stdout.splitlines()[3].endswith(' "c"     null')
+
+
+def test_a_log_dir_has_the_schemas_of_each_topic_and_its_internal_topics_are_as_without_schemas(typed, tmp_path):
+    clicks = {"type": "record", "name": "Click", "fields": [{"name": "page", "type": "string"}]}
+    with engine.open(tmp_path / "_schemas-0") as log:
+        log.append(schema_value("clicks-value", 1, 9, clicks), key=schema_key("clicks-value", 1))
+    write_topic(tmp_path / "clicks-0", [framed(9, avro(clicks, {"page": "/"}))], [b"k"])
+    write_topic(tmp_path / "bare-0", [b"x"], [b"k"])
+    done = seglog("dump", tmp_path, "--decode", "value=avro", "--on-undecodable", "null", "--json", status=7)
+    topic, shown = None, {}
+    for line in map(json.loads, done.stdout.splitlines()):
+        if line.get("type") == "partition":
+            topic = line["partition"]
+        elif "value" in line:
+            shown.setdefault(topic, []).append(line["value"])
+    assert shown["clicks-0"] == [{"page": "/"}]
+    assert shown["orders-0"] == [SHOWN, None, None]
+    assert [json.loads(base64.b64decode(value))["subject"] for value in shown["_schemas-0"][1:]] == [
+        "orders-value", "clicks-value"]
+    assert "found no schema of the subject bare-value" in done.output
+
+
+def test_lines_of_a_backup_are_typed_too(typed, tmp_path):
+    engine.backup(tmp_path, tmp_path.parent / f"{tmp_path.name}-backups")
+    (line,) = seglog_json(
+        "dump", f"{tmp_path.parent}/{tmp_path.name}-backups#latest/orders-0", "--decode", "value=avro", "--to-offset", 1
+    )
+    assert line["value"] == SHOWN
+
+
+def test_an_unnamed_directory_has_no_schema(typed, tmp_path):
+    copy = shutil.copytree(typed, tmp_path / "copy")
+    done = seglog("dump", copy, "--decode", "value=avro", status=2)
+    assert "the directory has not the name of a partition" in done.stderr
+    assert '"b"' in seglog("dump", copy, "--decode", "key=utf8").stdout

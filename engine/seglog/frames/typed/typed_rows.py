@@ -7,7 +7,7 @@ from seglog.errors import SeglogError, UndecodableRecordError
 from seglog.frames.libraries import library
 
 if TYPE_CHECKING:
-    from seglog.frames.typed.column_decoder import ColumnDecoder
+    from seglog.frames.typed.column_decoder import ColumnDecoder, Failed
 
 Decoders = Mapping[str, "ColumnDecoder"]
 
@@ -56,12 +56,7 @@ def decoded(
         array, undecodable, failed = decoder.array(batch.column(name).slice(0, len(offsets)).to_pylist())
         counts[name] = undecodable
         if failed is not None:
-            offset, problem = offsets[failed.row].as_py(), failed.problem
-            error = problem if isinstance(problem, SeglogError) else UndecodableRecordError(
-                f"the {name} cannot be decoded: {problem}", file=file, offset=offset
-            )
-            if error.offset is None:
-                error.file, error.offset = error.file or file, offset
+            error = error_of(name, failed, file, offsets[failed.row].as_py())
             offsets = offsets.slice(0, failed.row)
             if not len(offsets):
                 return None, error
@@ -69,6 +64,17 @@ def decoded(
     arrays = [(made[name] if name in made else batch.column(name)).slice(0, len(offsets)) for name in columns]
     typed = library("pyarrow").RecordBatch.from_arrays(arrays, schema=schema_of(batch.schema, decoders, columns))
     return TypedRows(typed, offsets[0].as_py(), offsets[-1].as_py(), counts), error
+
+
+def error_of(name: str, failed: "Failed", file: str, offset: int) -> SeglogError:
+    """What is raised for a key or value that cannot be decoded."""
+    problem = failed.problem
+    error = problem if isinstance(problem, SeglogError) else UndecodableRecordError(
+        f"the {name} cannot be decoded: {problem}", file=file, offset=offset
+    )
+    if error.offset is None:
+        error.file, error.offset = error.file or file, offset
+    return error
 
 
 def schema_of(plain: Any, decoders: Decoders, columns: tuple[str, ...]) -> Any:
