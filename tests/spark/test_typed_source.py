@@ -11,6 +11,7 @@ from seglog.errors import InvalidArgumentError, NotALogError
 from seglog.spark.row_schema import decoded_types, schema_of
 from seglog.spark.source import SeglogSource
 from seglog.spark.source_options import SourceOptions
+from support.real_serializers import TOPICS, same_form, write_all
 from support.schemas import avro, framed, write_schemas, write_topic
 from support.spark_session import HAS_JAVA
 
@@ -145,6 +146,17 @@ def test_protobuf_and_json_are_columns_too(session, tmp_path):
     assert clicks.selectExpr("value.*").collect() == [("/", 3)]
     text = read(session, data, subscribe="clicks", decode="json")
     assert text.selectExpr("get_json_object(value, '$.page')").collect() == [("/",)]
+
+
+@pytest.mark.spark
+@needs_java
+@pytest.mark.parametrize("topic", TOPICS)
+def test_what_confluents_serializers_wrote_is_what_the_library_reads(session, tmp_path, topic):
+    expected = write_all(tmp_path / "data")[topic]
+    decode = {"value": {"kind": topic, "subject": f":.{topic}:{topic}-value"}}
+    frame = read(session, tmp_path / "data", subscribe=topic, decode=json.dumps(decode))
+    rows = frame.orderBy("partition", "offset").select("value").toArrow().to_pylist()
+    assert [same_form(topic, row["value"]) for row in rows] == [same_form(topic, one) for one in expected]
 
 
 @pytest.mark.spark
