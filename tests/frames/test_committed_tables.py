@@ -498,7 +498,7 @@ def test_a_table_is_whole_however_often_its_writer_is_killed(tmp_path, table_for
                 interrupted += bool(found)
                 assert len(found) == len(set(found))
                 assert set(found) <= set(expected)
-        for read in (table_of, by_polars):
+        for read in (table_of, by_polars, by_duckdb):
             assert rows(read(dst, table_format)) == expected
         assert seglog.write_table(data, dst, format=table_format) == []
         assert table_format == "delta" or (dst / "metadata/version-hint.text").read_text() == str(iceberg_version(dst))
