@@ -17,6 +17,7 @@ from benches import (
     converting,
     delayed,
     delayed_scale,
+    dumping,
     encoding,
     event_loop,
     following,
@@ -87,6 +88,7 @@ def peers_of(bench: Bench, directory: Path, records: int, *, with_java: bool) ->
     delayed.run(bench, records)
     tables.run(bench, directory, records)
     typed_tables.run(bench, directory, records)
+    dumping.run(bench, directory, records, with_java=with_java)
 
 
 def sizes_of(bench: Bench, directory: Path, records: int, keys: int) -> None:

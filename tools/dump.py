@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from seglog._kernels.record_batch import Record, RecordBatch
+from seglog._kernels.record_text import TextRows
 from seglog.errors import CorruptRecordError
 from seglog.format import names
 from seglog.frames.typed.kinds import KINDS
@@ -312,6 +313,7 @@ class JsonLines:
             ))
 
 
+_LARGEST = 2**63 - 1
 _BATCH_ROW = "{:>12} {:>10}  {:<2} {:<6} {:>12} {:>12} {:>6}  {:<15} {:<24} {:>5}  {}"
 _BATCH_COLUMNS = _BATCH_ROW.format(
     "position", "bytes", "v", "codec", "base offset", "last offset", "count", "timestamp type", "max timestamp",
@@ -330,9 +332,11 @@ class TextTable:
         self._what = what
         self._max_value_bytes = max_value_bytes
         self._decode = decode
-        self._offset_width = len(str(_end_of(partition))) if what is None else 0
-        self._key_width = 6 if what is None else 0
         self._columns = terminal.width()
+        self._rows = TextRows(
+            self._shown, lines.headers_shown, offset_width=len(str(_end_of(partition))) if what is None else 0,
+            value_bytes_max=_LARGEST if max_value_bytes is None else max_value_bytes, is_decoded=decode is not None,
+        )
 
     def show(self, item: Item) -> None:
         if item.segment is not self._segment:
@@ -340,9 +344,13 @@ class TextTable:
             self._write_heading(item.segment)
         if item.records is None:
             self._write(_batch_row(item.batch))
-        else:
+        elif self._what:
             for _, record in item.records:
-                self._write(self._control(record, item.batch) if self._what else self._record(record, item.batch))
+                self._write(self._control(record, item.batch))
+        else:
+            self._batch = item.batch
+            write = sys.stdout.write if self._columns is None else self._write_cut
+            self._rows.write(write, item.records, is_control=item.batch.is_control)
 
     def _write_heading(self, segment: Segment) -> None:
         """Write the segment's name, and for batches the column names below it."""
@@ -353,22 +361,18 @@ class TextTable:
     def _write(self, line: str) -> None:
         sys.stdout.write((line if self._columns is None else terminal.cut(line, self._columns)) + "\n")
 
+    def _write_cut(self, rows: str) -> None:
+        for row in rows.split("\n")[:-1]:
+            self._write(row)
+
     def _control(self, record: Record, batch: RecordBatch) -> str:
         return f"{record.offset}  {report.moment(record.timestamp)}  {lines.control_text(record, batch)}"
 
-    def _record(self, record: Record, batch: RecordBatch) -> str:
-        if batch.is_control:
-            key, rest = "", lines.control_text(record, batch)
-        else:
-            key = lines.decoded_shown(record, record.key, self._decode, is_value=False)
-            rest = self._value(record)
-        # The column widens as longer values come: the table does not look ahead.
-        self._key_width = max(self._key_width, min(len(key), 24))
-        headers = f"  {lines.headers_shown(record.headers)}" if record.headers else ""
-        return (
-            f"{record.offset:>{self._offset_width}}  {report.moment(record.timestamp):<24}  "
-            f"{key:<{self._key_width}}  {rest}{headers}"
-        )
+    def _shown(self, record: Record, is_control: bool) -> tuple[str, str]:
+        """Return the texts of a record's key and value."""
+        if is_control:
+            return "", lines.control_text(record, self._batch)
+        return lines.decoded_shown(record, record.key, self._decode, is_value=False), self._value(record)
 
     def _value(self, record: Record) -> str:
         value, most = record.value, self._max_value_bytes

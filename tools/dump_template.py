@@ -4,7 +4,6 @@
 null), `%R` the value's length as a big-endian int32, `%h` headers, `%%`; and \\n \\t \\r \\0 \\xHH.
 """
 import re
-import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -12,6 +11,7 @@ from typing import IO, Any
 import click
 
 from seglog._kernels.record_batch import Record
+from seglog._kernels.record_text import TemplateText
 from seglog.format.names import parse_partition_dir
 from seglog.wire.internal_topics import InternalRecords
 
@@ -21,7 +21,7 @@ from .selection import Item
 from .targets import Place
 
 RAW = "raw"
-_Part = Callable[[Record], bytes]
+_Part = bytes | str | Callable[[Record], bytes]     # as TemplateText takes them
 _ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{1,2}|.|$)", re.DOTALL)
 _DIRECTIVES = (b"o", b"k", b"K", b"s", b"S", b"R", b"h", b"T", b"t", b"p", b"%")
 _SIGNS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0"}
@@ -53,33 +53,22 @@ class TemplateRows:
         self._header_decode = None if isinstance(decode, InternalRecords | TypedRecords) else decode
         parsed = parse_partition_dir(place.directory.resolve().name)
         topic, partition = (b"", b"0") if parsed is None else (parsed.topic.encode(), b"%d" % parsed.partition)
-        parts = self._directives() | {"t": _constant(topic), "p": _constant(partition)}
+        directives: dict[str, _Part] = {"%": b"%", "t": topic, "p": partition}
+        directives |= {letter: letter for letter in "oTkKsSRh"}
+        if decode is not None:
+            directives |= {"k": self._key_of, "s": self._value_of}
+        if self._header_decode is not None:
+            directives["h"] = self._headers_of
         if for_terminal:
-            parts |= {letter: _escaping(parts[letter]) for letter in "ksht"}
-        self._parts = [parts[chr(piece[1])] if n % 2 else _constant(piece) for n, piece in enumerate(pieces) if piece]
+            escaped_parts = {"k": self._key_of, "s": self._value_of, "h": self._headers_of}
+            directives |= {letter: _escaping(part) for letter, part in escaped_parts.items()} | {"t": escaped(topic)}
+        self._text = TemplateText(
+            [directives[chr(piece[1])] if n % 2 else piece for n, piece in enumerate(pieces) if piece]
+        )
 
     def show(self, item: Item) -> None:
-        if item.records is None or item.batch.is_control:
-            return
-        rows, parts = [], self._parts
-        try:
-            for _, record in item.records:
-                rows.append(b"".join([part(record) for part in parts]))
-        finally:        # also write what comes before a record that is not text
-            self._out.write(b"".join(rows))
-
-    def _directives(self) -> dict[str, _Part]:
-        return {
-            "o": lambda record: b"%d" % record.offset,
-            "T": lambda record: b"%d" % record.timestamp,
-            "k": self._key_of,
-            "K": lambda record: b"%d" % _length(record.key),
-            "s": self._value_of,
-            "S": lambda record: b"%d" % _length(record.value),
-            "R": lambda record: struct.pack(">i", _length(record.value)),
-            "h": self._headers_of,
-            "%": _constant(b"%"),
-        }
+        if item.records is not None and not item.batch.is_control:
+            self._text.write(self._out.write, item.records)
 
     def _key_of(self, record: Record) -> bytes:
         return bytes_of(record, record.key, self._decode, is_value=False)
@@ -111,16 +100,8 @@ def is_template(text: str) -> bool:
     return text == RAW or "%" in text or "\\" in text
 
 
-def _constant(data: bytes) -> _Part:
-    return lambda _: data
-
-
-def _escaping(part: _Part) -> _Part:
+def _escaping(part: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
     return lambda record: escaped(part(record))
-
-
-def _length(data: bytes | None) -> int:
-    return -1 if data is None else len(data)
 
 
 def _sign(match: "re.Match[Any]") -> bytes:
