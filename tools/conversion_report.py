@@ -183,6 +183,8 @@ def result_text(result: Result, src: Path, dst: Path) -> Iterable[str]:
         f"{fields.get(to, 'offset, timestamp, key, value and headers')} are the same in "
         f"both, compared by reading the files again ({os.path.join(result.target.name, PROOF_FILE)})"
     )
+    if result.resumed:
+        yield f"{report.count_of(result.resumed, 'segment')} converted by an earlier run, read and compared again"
     if result.proven_again:
         yield f"{report.count_of(result.proven_again, 'segment')} proven a second time, by plain Python"
 

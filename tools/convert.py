@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from seglog.config import LogConfig
-from seglog.conversion.directory import Options, plan_from_options
+from seglog.conversion.directory import Options, plan_from_options, run
 from seglog.conversion.in_place import RolledBack, has_traces, is_converted, plan_in_place, roll_back
 from seglog.conversion.inputs import finished
 from seglog.conversion.log_dir import convert_log_dir, convert_log_dir_in_place, partitions_in
@@ -124,7 +124,8 @@ class LossKindsType(click.ParamType):   # type: ignore[type-arg]    # generic on
 @click.option("--topic", "topics", metavar="GLOB", multiple=True,
               help="Only topics that match. May be repeated. For a log dir.")
 @click.option("--resume/--no-resume", default=False,
-              help="Continue an earlier run: skip partitions that it finished, unless their source has changed since.")
+              help="Continue an earlier run: skip partitions and segments that it finished, unless their source has "
+              "changed since.")
 @click.option("--in-place", is_flag=True,
               help="Replace SRC with the result, in one step: only with --apply, otherwise show a dry run.")
 @apply_option("Do it: with --in-place, and --backup. --dry-run: change nothing, also with DST or --rollback.")
@@ -336,7 +337,10 @@ def _convert_partition(
         else:
             print(f"every batch of {report.printable(str(src))} already has the requested form: nothing to do")
         return row
-    result = None if plan.target is None else plan.run(watch("converting", source.name))
+    result = None
+    if plan.target is not None:
+        converting = watch("converting", source.name)
+        result = run(plan, converting, keeps_large=True) if copies else plan.run(converting)
     watch.close()
     if result is not None and proof_file is not None:
         write_atomically(OsFileSystem(), proof_file, result.proof.to_json())

@@ -324,6 +324,8 @@ def show_interrupt(error: BaseException) -> int:
     """Report that a signal ended the command. Returns the exit status: 128 plus the number of the signal."""
     with suppress(OSError):     # after SIGHUP the terminal may be gone
         sys.stderr.write("terminated\n" if isinstance(error, Terminated) else "interrupted\n")
+        for remark in getattr(error, "__notes__", ()):
+            sys.stderr.write(f"{printable(remark)}\n")
     return 128 + error.number if isinstance(error, Terminated) else INTERRUPTED
 
 

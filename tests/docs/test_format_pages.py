@@ -45,6 +45,7 @@ from seglog.format.tagged import scan_tagged
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_partition
+from seglog.fs.staging import leftovers
 from seglog.segment.column_stats import ColumnStats, column_stats_bytes
 from seglog.segment.index_file import MinuteIndex, OffsetIndex, TaggedOffsetIndex, TaggedTimeIndex, TimeIndex
 from seglog.segment.indexes import index_bytes, index_bytes_of, time_ranges_bytes
@@ -510,6 +511,26 @@ def conversion_proof():
     return block(f"kafka.tar.gz: cases/{name}/{name}-0", text.splitlines(), note)
 
 
+def conversion_notes():
+    name, noted = "mixed-formats-k282", []
+    source = unpack("kafka") / "cases" / name / f"{name}-0"
+
+    def stop(done, total):
+        if done > 0.99 * total:
+            staging, = leftovers(log_dir)
+            noted[:] = (staging / "seglog-converted.jsonl").read_text().splitlines()
+
+    with tempfile.TemporaryDirectory() as log_dir:
+        convert(source, Path(log_dir) / "orders-0", progress=stop)
+    header, segment = noted
+    shown = json.loads(header) | {
+        "crc32c": 1234567890, "made_from": "0123456789abcdef" * 4, "seglog": "0.1.0", "target": "/data/new/orders-0"}
+    texts = json.dumps(shown), segment
+    lines = [f"    {piece}" if n else piece for text in texts for n, piece in enumerate(textwrap.wrap(text, 110))]
+    note = "but for its last segment; path, `made_from` and the first checksum are made up, and lines wrapped"
+    return block(f"kafka.tar.gz: cases/{name}/{name}-0", lines, note)
+
+
 def conversion_report():
     name = "mixed-formats-k282"
     source = unpack("kafka") / "cases" / name / f"{name}-0"
@@ -886,6 +907,7 @@ EXAMPLES = {
     "conversion_proof.md": {"conversion-proof": conversion_proof},
     "tagged_message.md": {"tagged-message": tagged_message},
     "exchange_journal.md": {"exchange-journal": exchange_journal},
+    "conversion_notes.md": {"conversion-notes": conversion_notes},
     "conversion_report.md": {"conversion-report": conversion_report},
     "spark_workplace.md": {"workplace": workplace},
     "spark_sink.md": {"spark-sink": spark_sink},

@@ -12,13 +12,16 @@ import pytest
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.clock import ManualClock
+from seglog.conversion import directory
 from seglog.conversion.directory import Options, plan_from_options
 from seglog.conversion.losses import LOSS_KINDS
+from seglog.conversion.resumption import NOTES_FILE
 from seglog.conversion.throttle import Throttle
 from seglog.format.checked_json import parse_json
 from seglog.format.compression import decompressor
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
+from seglog.fs.staging import leftovers
 from seglog.reading.partition import Partition
 from seglog.tools import report
 from support.command import golden_lines, partition_of, seglog, seglog_json
@@ -195,6 +198,24 @@ def test_an_interrupt_is_status_130_and_leaves_nothing(source, target, monkeypat
     monkeypatch.setattr(report, "Progress", Interrupting)
     assert seglog("convert", source, target, status=130).stderr == "interrupted\n"
     assert not [p for p in target.parent.iterdir() if p.name != ".lock"]
+
+
+def test_an_interrupt_says_where_what_is_converted_of_a_large_partition_is(source, target, monkeypatch):
+    class Interrupting(report.Progress):
+        def __call__(self, done, total):
+            notes = [path / NOTES_FILE for path in leftovers(target.parent)]
+            if any(path.read_text().count("\n") > 1 for path in notes):       # its header, and a segment
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(directory, "LARGE_BYTES", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(report, "Progress", Interrupting)
+        first, second = seglog("convert", source, target, status=130).stderr.splitlines()
+    staging, = leftovers(target.parent)
+    assert first == "interrupted"
+    assert f"segments) is kept in {staging}: --resume continues there" in second
+    assert "converted by an earlier run" in seglog("convert", source, target, "--resume").stdout
+    assert leftovers(target.parent) == []
 
 
 @pytest.mark.parametrize("place", ["nowhere/proof.json", "source-0/proof.json", "."])

@@ -31,7 +31,8 @@ from seglog.conversion.plan import (
     larger_batches_warning,
     make_plan,
 )
-from seglog.conversion.proof import PROOF_FILE, Proof
+from seglog.conversion.proof import PROOF_FILE, Proof, views
+from seglog.conversion.resumption import Resumption
 from seglog.conversion.segment import convert_segment
 from seglog.conversion.state_fold import StateFold, reader
 from seglog.errors import InvalidArgumentError, LogLockedError
@@ -54,6 +55,9 @@ from seglog.state.partition_hold import refuse_file_in_the_way
 from seglog.state.reader_cursor import cursor_files
 
 AnyPath = str | os.PathLike[str]
+
+# Of a partition of this size, what an interrupted command has converted is worth the space.
+LARGE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +215,15 @@ def plan_from_options(
         )
 
 
-def run(plan: Plan, progress: Progress | None = None, *, clears: bool = True) -> Result:
+def run(
+    plan: Plan, progress: Progress | None = None, *, clears: bool = True, keeps_large: bool = False
+) -> Result:
     """Carry out a plan with a target; see `convert`. An exception of `progress` stops it, and nothing is left behind,
     except a new log dir.
 
-    `clears`: first remove what killed runs left in the log dir of the target.
+    With `plan.replace`, takes over the segments that a run of the same plan had converted before it was killed, or
+    interrupted if it had `keeps_large`: then what is finished of a partition of LARGE_BYTES or more stays. `clears`:
+    remove what killed runs left in the log dir of the target.
     """
     if plan.target is None:
         raise InvalidArgumentError("the plan is a dry run: it has no target", hint="pass a target to plan_conversion")
@@ -224,22 +232,51 @@ def run(plan: Plan, progress: Progress | None = None, *, clears: bool = True) ->
     make_directories(plan.fs, log_dir)
     with _locked(plan.fs, plan.source, log_dir):
         _checked_target(plan.source, plan.target, replace=plan.replace)
-        if clears:
+        if clears and not plan.replace:
             # Its owner was killed: we hold its lock now.
             remove_leftovers(plan.fs, log_dir)
         with (
             Partition(plan.source, config=plan.config) as source,
             Staging.of_partition(plan.fs, plan.target, replace=plan.replace) as staging,
         ):
-            result = build(plan, source, staging, progress)
+            resumption = Resumption.begin(
+                plan.fs, staging, plan.made_from(), views(plan.profile, source.segments[0].dialect).target,
+                plan.config, resumes=plan.replace and not plan.profile.erased,
+            )
+            if clears and plan.replace:
+                remove_leftovers(plan.fs, log_dir, but=resumption.directories)
+            is_kept = keeps_large and plan.size_bytes >= LARGE_BYTES
+            with _keeping_what_is_done(staging, resumption, len(plan.segments), keeps=is_kept):
+                result = build(plan, source, staging, progress, resumption)
             staging.publish()
-            return result
+        if clears and plan.replace:
+            remove_leftovers(plan.fs, log_dir)
+        return result
 
 
-def build(plan: Plan, source: Partition, staging: Staging, progress: Progress | None) -> Result:
+def build(
+    plan: Plan, source: Partition, staging: Staging, progress: Progress | None, resumption: Resumption | None = None
+) -> Result:
     """Fill the staging directory of a plan, and prove its contents. The caller holds the locks, and publishes."""
     staging.close_to_others_than(segment.path for segment in source.segments)
-    return _Conversion(plan, source, plan.target or staging.target, staging, progress).run()
+    return _Conversion(plan, source, plan.target or staging.target, staging, progress, resumption).run()
+
+
+@contextmanager
+def _keeping_what_is_done(
+    staging: Staging, resumption: Resumption, segments: int, *, keeps: bool
+) -> Iterator[None]:
+    """Keep the staging if an interrupt comes once a segment is converted, with a note at the interrupt."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if keeps and resumption.noted:
+            staging.keep()
+            interrupt.add_note(
+                f"what is converted ({resumption.noted} of {segments} segments) is kept in {staging.path}: --resume"
+                " continues there, and a run without it removes it"
+            )
+        raise
 
 
 # --- checks of source and target ----------------------------------------------------------------
@@ -299,9 +336,11 @@ class _Conversion:
     """One run of a plan, from the first batch to the proven staging directory."""
 
     def __init__(
-        self, plan: Plan, source: Partition, target: Path, staging: Staging, progress: Progress | None
+        self, plan: Plan, source: Partition, target: Path, staging: Staging, progress: Progress | None,
+        resumption: Resumption | None,
     ) -> None:
         self._plan = plan
+        self._resumption = resumption
         self._source = source
         self._target = target
         self._staging = staging
@@ -309,6 +348,7 @@ class _Conversion:
         self._end_offsets = end_offsets(source)
         self._progress = progress
         self._done = 0.0
+        self._resumed = 0
 
     def run(self) -> Result:
         made_from = self._plan.made_from()
@@ -320,6 +360,8 @@ class _Conversion:
         self._copy_cursors()
         if self._plan.made_from() != made_from:
             raise _changed(self._source.path)
+        if self._resumption is not None:
+            self._resumption.finish()
         proof = self._proof(segments, made_from)
         proven_again = 0
         if self._plan.proof_every:
@@ -346,18 +388,26 @@ class _Conversion:
             warnings=tuple(warnings),
             notes=tuple(self._state.notes),
             proven_again=proven_again,
+            resumed=self._resumed,
         )
 
     def _convert(self, segment: Segment, slot: int) -> ConvertedSegment:
         """Convert and prove one source segment, and write the files that belong to it."""
-        plan = self._plan
-        converted = convert_segment(
-            plan.fs, segment.path, self._staging.path, plan.profile, plan.config,
-            end_offset=self._end_offsets[slot], is_last=segment.is_last, dropped=plan.dropped,
-            worked=self._worked,
-        )
-        if converted.size_bytes != plan.segments[slot].size_bytes:
+        plan, planned_bytes, resumption = self._plan, self._plan.segments[slot].size_bytes, self._resumption
+        converted = None if resumption is None else resumption.take(segment.path.name, planned_bytes)
+        if converted is None:
+            converted = convert_segment(
+                plan.fs, segment.path, self._staging.path, plan.profile, plan.config,
+                end_offset=self._end_offsets[slot], is_last=segment.is_last, dropped=plan.dropped,
+                worked=self._worked,
+            )
+        else:
+            self._resumed += 1
+            self._worked(2 * planned_bytes)
+        if converted.size_bytes != planned_bytes:
             raise _changed(segment.path)
+        if resumption is not None:
+            resumption.note(converted)
         self._state.add(converted)
         return converted
 

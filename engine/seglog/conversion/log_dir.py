@@ -190,8 +190,8 @@ class _LogDirConversion:
         if self._target is not None:
             refuse_locked(partitions[0])
             make_log_dir(self._fs, self.source, self._target)
-            with lock_log_dir(self._fs, self._target):
-                remove_leftovers(self._fs, self._target)
+            if not resume:
+                self._remove_leftovers(self._target)
         waiting: list[_Planned | PartitionRow] = []
         waiting_bytes = 0
         for partition in partitions:
@@ -207,6 +207,12 @@ class _LogDirConversion:
                 yield from self._convert(waiting)
                 waiting, waiting_bytes = [], 0
         yield from self._convert(waiting)
+        if self._target is not None and resume:     # not before: what they had converted was taken over
+            self._remove_leftovers(self._target)
+
+    def _remove_leftovers(self, log_dir: Path) -> None:
+        with lock_log_dir(self._fs, log_dir):
+            remove_leftovers(self._fs, log_dir)
 
     def _plan(self, resume: bool, source: Path, began_s: float) -> "_Planned | PartitionRow":
         target = None if self._target is None else self._target / source.name
@@ -244,7 +250,7 @@ class _LogDirConversion:
                 tell_log_dir(self._fs, log_dir, *told)
 
     def _run(self, planned: "_Planned", source: Path, began_s: float) -> PartitionRow:
-        result = run(planned.plan, self._watch("converting", source.name), clears=False)
+        result = run(planned.plan, self._watch("converting", source.name), clears=False, keeps_large=True)
         return PartitionRow.of_result(result, planned.seconds + time.monotonic() - began_s)
 
 

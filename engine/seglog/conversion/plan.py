@@ -173,7 +173,8 @@ class TargetSegment:
 class Result:
     """A finished conversion. `notes`: what of the source was truncated, recomputed or left behind.
 
-    `proven_again`: the number of source segments proven a second time, in plain Python.
+    `proven_again`: the number of source segments proven a second time, in plain Python. `resumed`: of those that a run
+    which was stopped had converted.
     """
 
     plan: Plan
@@ -183,6 +184,7 @@ class Result:
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
     proven_again: int = 0
+    resumed: int = 0
 
     @property
     def size_bytes(self) -> int:

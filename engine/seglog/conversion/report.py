@@ -65,7 +65,7 @@ class PartitionRow:
         return cls(
             result.plan.source.name, "converted", segments=len(result.segments), records=result.proof.records,
             bytes_in=result.plan.size_bytes, bytes_out=result.size_bytes, seconds=seconds, digest=result.proof.sha256,
-            losses=result.plan.losses, warnings=result.warnings,
+            skipped=result.resumed, losses=result.plan.losses, warnings=result.warnings,
         )
 
     @classmethod

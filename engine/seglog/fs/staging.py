@@ -20,7 +20,7 @@ directory beside it is not.
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -182,6 +182,13 @@ class Staging:
         _remove_tree(self._fs, self.path)
         self._discarded = True
 
+    def keep(self) -> None:
+        """Leave the directory where it is, as a killed run does, also at the end of `with`. Its files are closed."""
+        self.close()
+        for file in self._files.values():
+            file.close()
+        self._discarded = True
+
     def __enter__(self) -> Self:
         """Make the directory. Raises StorageError."""
         try:
@@ -246,9 +253,10 @@ def leftovers(log_dir: AnyPath) -> list[Path]:
     return sorted(found)
 
 
-def remove_leftovers(fs: FileSystem, log_dir: AnyPath) -> list[Path]:
-    """Remove the leftovers of a log dir. The caller holds its lock exclusively, so no running process owns one."""
-    found = leftovers(log_dir)
+def remove_leftovers(fs: FileSystem, log_dir: AnyPath, *, but: Collection[Path] = ()) -> list[Path]:
+    """Remove the leftovers of a log dir, `but` those. The caller holds its lock exclusively, so no running process owns
+    one."""
+    found = [path for path in leftovers(log_dir) if path not in but]
     for path in found:
         _remove_tree(fs, path)
     return found
