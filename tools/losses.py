@@ -3,13 +3,16 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from seglog.errors import SeglogError
-from seglog.upkeep.recover import Recovery, recover
 from seglog.verification.findings import RECOVER, REORDER, Finding, Report
 
 from . import report as say
 from .targets import Place
+
+if TYPE_CHECKING:
+    from seglog.upkeep.recover import Recovery
 
 _COPY = "make a copy first"
 
@@ -39,6 +42,8 @@ def losses_of(report: Report, place: Place, settings: Mapping[str, object]) -> R
         return None
     if not damage:
         return _losses_of_tail([finding for finding in report.findings if finding.code in _TAILS])
+    from seglog.upkeep.recover import recover  # most logs have no damage, and it takes a fifth of the start-up time
+
     try:
         ours, brokers = (
             recover(place.directory, mode=mode, config=dict(settings)) for mode in ("quarantine", "truncate")
@@ -87,7 +92,7 @@ def _advised(finding: Finding, advice: str) -> Finding:
     return replace(finding, advice=advice) if finding.fix in (RECOVER, REORDER) else finding
 
 
-def _lost_records(recovery: Recovery, damage: Sequence[Finding]) -> tuple[int, bool]:
+def _lost_records(recovery: "Recovery", damage: Sequence[Finding]) -> tuple[int, bool]:
     """Count by the offsets of the lost ranges, and by a damaged batch's own header; whether that is all: a range may
     have no end."""
     last_offsets = {(os.path.basename(finding.file), finding.position): finding.last_offset for finding in damage}

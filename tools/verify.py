@@ -9,13 +9,11 @@ from typing import NamedTuple
 import click
 from click.core import ParameterSource
 
-from seglog.coordinators.group_offsets import TopicPartition
-from seglog.coordinators.stored_groups import StoredGroups
 from seglog.errors import SeglogError
-from seglog.verification.disk_check import commit_beyond_end, missing_partitions
+from seglog.format import names
+from seglog.state.checkpoints import TopicPartition
 from seglog.verification.findings import Finding, Report, Severity
 from seglog.verification.verify import LEVELS
-from seglog.wire.internal_topics import OFFSETS_TOPIC
 
 from . import report as say
 from .cli import Command
@@ -105,9 +103,9 @@ def command(
                     place, level, dict(settings), progress=progress.of(place),
                     witness_every=witness_every or int(witness),
                 )
-                report.findings += commit_beyond_end(
-                    place.directory, report.log_end_offset or 0, commits.get(place.topic_partition(), {})
-                )
+                committed = commits.get(place.topic_partition())
+                if committed:
+                    report.findings += _beyond_end(place, report.log_end_offset or 0, committed)
                 losses = losses_of(report, place, dict(settings))
                 report = with_advice(report, place, losses)
                 rows.append(_Row(place, report, losses))
@@ -151,10 +149,19 @@ def command(
 
 def _commits(places: EachPlace) -> Mapping[TopicPartition | None, Mapping[str, int]]:
     """The committed offsets of groups by partition, as far as __consumer_offsets is here and can be read."""
+    internal = [
+        (place, where[0]) for place in places
+        if (where := place.topic_partition()) is not None and where[0] in names.BROKER_TOPICS and place.only is None
+    ]
+    if not internal:
+        return {}
+    # Only here: all coordinators come with them, a third of the start-up time.
+    from seglog.coordinators.stored_groups import StoredGroups
+    from seglog.wire.internal_topics import OFFSETS_TOPIC
+
     stored = StoredGroups()
-    for place in places:
-        where = place.topic_partition()
-        if where is not None and where[0] == OFFSETS_TOPIC and place.only is None:
+    for place, topic in internal:
+        if topic == OFFSETS_TOPIC:
             # (Its own check reports what is wrong with it.)
             with suppress(SeglogError, OSError), place.open() as partition:
                 stored.add_partition(partition.batches())
@@ -167,9 +174,17 @@ def _commits(places: EachPlace) -> Mapping[TopicPartition | None, Mapping[str, i
     return found
 
 
+def _beyond_end(place: Place, log_end_offset: int, committed: Mapping[str, int]) -> list[Finding]:
+    from seglog.verification.disk_check import commit_beyond_end
+
+    return commit_beyond_end(place.directory, log_end_offset, committed)
+
+
 def _missing(paths: Iterable[Path]) -> Iterable[tuple[Place, Finding]]:
     for path in paths:
         for log_dir in log_dirs(path):
+            from seglog.verification.disk_check import missing_partitions  # it loads the records of Kafka's metadata
+
             for finding in missing_partitions(log_dir).values():
                 yield Place(Path(finding.file), in_log_dir=True), finding
 
