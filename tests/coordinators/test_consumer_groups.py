@@ -150,6 +150,20 @@ def test_a_member_of_an_older_client_gets_its_id_from_the_server(in_memory):
     run(in_memory, what)
 
 
+def test_the_server_says_which_assignors_there_are_and_which_is_the_default(in_memory):
+    async def what(members):
+        for name in "abc":
+            await members.join(name)
+        await members.settle()
+        assert [members.owned[name] for name in "abc"] == [[0, 1], [2], [3]]
+        row, = (await members.asked(ConsumerGroupDescribeRequest(group_ids=["g"]))).groups
+        assert row.assignor_name == "range"
+        answer = await members.join("d", server_assignor="uniform")
+        assert (answer.error_code, answer.error_message) == (
+            Errors.UNSUPPORTED_ASSIGNOR, "ServerAssignor uniform is not supported. Supported assignors: range.")
+    run(in_memory, what, **{"group.consumer.assignors": "range"})
+
+
 def test_a_static_member_that_left_for_a_while_gets_back_what_it_had(in_memory):
     async def what(members):
         await members.join("a", instance_id="i")

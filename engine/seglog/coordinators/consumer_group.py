@@ -13,10 +13,10 @@ This module holds what a group is; `consumer_heartbeats` moves it.
 """
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from seglog.coordinators.assignors import ASSIGNORS, Assignment
+from seglog.coordinators.assignors import Assignment
 from seglog.coordinators.group import GroupState
 from seglog.coordinators.group_member import MEMBER_BYTES
 from seglog.coordinators.group_offsets import GroupOffsets, TopicPartition
@@ -187,12 +187,11 @@ class ConsumerGroup:
     def is_reconciled(self, member: ConsumerMember) -> bool:
         return member.current.state is MemberState.STABLE and member.current.epoch == self.target_epoch
 
-    @property
-    def assignor(self) -> str:
-        """The one that most members ask for."""
-        asked = Counter(member.told.assignor for member in self.members.values() if member.told.assignor in ASSIGNORS)
+    def assignor(self, offered: Sequence[str]) -> str:
+        """Of those that the server offers, the one that most members ask for, or the first."""
+        asked = Counter(member.told.assignor for member in self.members.values() if member.told.assignor in offered)
         name = asked.most_common(1)[0][0] if asked else None
-        return name or next(iter(ASSIGNORS))
+        return name or offered[0]
 
     # --- its members -------------------------------------------------------------------------------
 

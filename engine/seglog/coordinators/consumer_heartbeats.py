@@ -126,6 +126,10 @@ class ConsumerHeartbeats:
         self._timer = timer
         self._config = config
         self._now_ms = clock.now_ms
+        self._assignors = config.consumer_assignors.split(",")
+
+    def assignor_of(self, group: ConsumerGroup) -> str:
+        return group.assignor(self._assignors)
 
     # --- heartbeats --------------------------------------------------------------------------------
 
@@ -143,10 +147,10 @@ class ConsumerHeartbeats:
             raise _invalid("InstanceId can't be null.")
         elif request.epoch < LEAVING_STATIC:
             raise _invalid(f"MemberEpoch is invalid: {request.epoch}.")
-        if request.assignor is not None and request.assignor not in ASSIGNORS:
+        if request.assignor is not None and request.assignor not in self._assignors:
             raise RefusedHeartbeatError(
                 Errors.UNSUPPORTED_ASSIGNOR, f"ServerAssignor {request.assignor} is not supported. Supported "
-                f"assignors: {', '.join(ASSIGNORS)}.")
+                f"assignors: {', '.join(self._assignors)}.")
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, may_read: MayRead, answer: Answered) -> None:
         """Raises RefusedHeartbeatError, before anything has changed."""
@@ -251,9 +255,8 @@ class ConsumerHeartbeats:
         _LOG.info("group %.200a: static member %.200a is back", group.group_id, member_id)
         return member
 
-    @staticmethod
     def _tell(
-        group: ConsumerGroup, member: ConsumerMember, before: Subscription, told: Subscription,
+        self, group: ConsumerGroup, member: ConsumerMember, before: Subscription, told: Subscription,
         records: list[KeyValue],
     ) -> bool:
         """Note what a member told of itself. Returns whether the group needs a new target for it. For a new regular
@@ -261,14 +264,14 @@ class ConsumerHeartbeats:
         if before == told:
             return False
         group.tell(member, before)
-        assignor = group.assignor
+        assignor = self.assignor_of(group)
         group.tell(member, told)
         records.append(member_record(group, member))
         if before.regex is not None and before.regex != told.regex:
             _drop_regex(group, before.regex, records)
         is_resolved = told.regex is None or told.regex in group.regexes
         return before.topics != told.topics or (before.regex != told.regex and is_resolved) or (
-            group.assignor != assignor)
+            self.assignor_of(group) != assignor)
 
     def _advance(self, group: ConsumerGroup, records: list[KeyValue], *, bump: bool) -> None:
         """Begin an epoch if members or their topics changed, and store that of a new group."""
@@ -299,7 +302,7 @@ class ConsumerHeartbeats:
                 group.target.get(member.member_id, {}))
             for member in group.members.values()
         ]
-        target = ASSIGNORS[group.assignor](subscribers, dict(topics.values()))
+        target = ASSIGNORS[self.assignor_of(group)](subscribers, dict(topics.values()))
         before, group.target = group.target, {name: target.get(name, {}) for name in group.members}
         records += [target_record(group, name) for name in group.members
                     if name not in before or before[name] != group.target[name]]

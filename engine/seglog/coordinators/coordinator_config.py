@@ -49,6 +49,12 @@ class CoordinatorConfig(Settings):
         "5 000, as for classic groups; GroupCoordinatorConfig.CONSUMER_GROUP_MAX_SIZE_DEFAULT is no limit",
         low=1,
     )
+    consumer_assignors: str = setting(
+        "uniform,range", "group.consumer.assignors", "name",
+        "which assignors members of the consumer protocol may ask for; the first one is the default",
+        "GroupCoordinatorConfig.CONSUMER_GROUP_ASSIGNORS_DEFAULT; others, and names of classes, are not available",
+        choices=("uniform,range", "range,uniform", "uniform", "range"),
+    )
     max_groups: int = setting(
         50_000, "seglog.max.groups", "count",
         "how many groups clients may make; one more gets POLICY_VIOLATION",

@@ -79,9 +79,10 @@ NO_EFFECT = (
         "server.max.startup.time.ms", "unstable.*",
     )),
     NoEffect("there is no tiered storage", ("remote.*", "follower.fetch.last.tiered.offset.enable")),
-    NoEffect("groups have no settings of their own, and a target is computed at once, by `uniform` or `range`", (
-        "group.consumer.min.*", "group.consumer.max.*.ms", "group.consumer.assign*", "group.consumer.migration.policy",
-        "group.consumer.regex.refresh.interval.ms", "group.coordinator.*",
+    NoEffect("a group with members does not change its protocol", ("group.consumer.migration.policy",)),
+    NoEffect("groups have no settings of their own, and a target is computed at once", (
+        "group.consumer.min.*", "group.consumer.max.*.ms", "group.consumer.assignment.interval.ms",
+        "group.consumer.assignor.offload.enable", "group.consumer.regex.refresh.interval.ms", "group.coordinator.*",
     )),
     NoEffect("there are no share groups, and no groups of Kafka Streams", (
         "group.share.*", "group.streams.*", "share.*", "errors.deadletterqueue.*",

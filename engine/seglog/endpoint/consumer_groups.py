@@ -122,7 +122,7 @@ class ConsumerGroups:
             else:
                 row = described(
                     group_id=group_id, group_state=group.state.value, group_epoch=group.epoch,
-                    assignment_epoch=group.target_epoch, assignor_name=group.assignor,
+                    assignment_epoch=group.target_epoch, assignor_name=self._coordinator.consumers.assignor_of(group),
                     authorized_operations=operations)
                 for member in list(group.members.values()):
                     await context.work.step(
