@@ -121,6 +121,18 @@ def test_a_member_with_another_epoch_is_fenced_but_not_one_whose_answer_was_lost
     run(in_memory, what)
 
 
+def test_a_member_that_was_fenced_joins_again_under_its_id(in_memory):
+    async def what(members):
+        await members.join("a")
+        await members.join("b")
+        await members.settle()
+        had, epoch = members.owned["a"], members.epochs["a"]
+        assert (await members.beat("a", member_epoch=9)).error_code == Errors.FENCED_MEMBER_EPOCH
+        assert not (await members.join("a")).error_code
+        assert (members.owned["a"], members.epochs["a"]) == (had, epoch)
+    run(in_memory, what)
+
+
 @pytest.mark.parametrize(("more", "error"), [
     ({"rebalance_timeout_ms": -1}, Errors.INVALID_REQUEST),
     ({"topic_partitions": None}, Errors.INVALID_REQUEST),

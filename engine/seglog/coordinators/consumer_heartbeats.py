@@ -508,7 +508,7 @@ def _drop_regex(group: ConsumerGroup, regex: str, records: list[KeyValue]) -> No
 
 def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
     current, epoch = member.current, request.epoch
-    if epoch == current.epoch:
+    if epoch in (0, current.epoch):     # 0: it was fenced, or lost what it knew, and begins anew
         return
     if epoch > current.epoch:
         raise _fenced("greater", epoch, current.epoch)

@@ -190,6 +190,8 @@ class NewestConversation(Conversation):
             beat(f"a with a {name} epoch and nothing", "a", epoch=epoch, **first)
         beat("b joins again", "b", [], epoch=0, **first)
         described("b joined again")
+        beat("a joins again", "a", [], epoch=0, **first)
+        described("a joined again")
         beat("an unknown member", "x", epoch=2)
         beat("a reads another topic, too", "a", [0, 1], subscribed_topic_names=["further", "assigned"])
         beat("a reads a topic that is none", "a", [0, 1], subscribed_topic_names=["nowhere"])
@@ -247,6 +249,7 @@ class NewestConversation(Conversation):
 
         beat("a static one joins", "s", 0)
         described("one static member")
+        beat("it joins again", "s", 0)
         beat("another of its instance", "t", 0)
         beat("another of its instance, not new", "t", 1)
         beat("an unknown instance", "s", 1, instance_id="j")
