@@ -92,7 +92,18 @@ def test_the_only_node_stays(in_memory):
         assert answers == [Errors.CLUSTER_AUTHORIZATION_FAILED, Errors.BROKER_ID_NOT_REGISTERED]
 
 
-def test_a_group_has_no_settings_and_the_answer_says_so(in_memory):
+def test_a_group_has_the_settings_of_the_server(in_memory):
+    config = {"group.consumer.session.timeout.ms": 30_000}
+    with seglog.serve(in_memory / "data", config=config) as server, WireClient(server) as client:
+        of = m.DescribeConfigsRequest
+        row, = client.ask(of(include_synonyms=True, resources=[
+            of.DescribeConfigsResource(resource_type=32, resource_name="g")]), 4).results
+        assert [(one.name, one.value, one.read_only, one.synonyms[0].name) for one in row.configs] == [
+            ("consumer.session.timeout.ms", "30000", True, "group.consumer.session.timeout.ms"),
+            ("consumer.heartbeat.interval.ms", "5000", True, "group.consumer.heartbeat.interval.ms")]
+
+
+def test_a_group_has_no_settings_of_its_own_and_the_answer_says_so(in_memory):
     group, client_metrics = 32, 16
     with seglog.serve(in_memory / "data") as server, WireClient(server) as client:
         for kind in (group, client_metrics):
@@ -100,7 +111,7 @@ def test_a_group_has_no_settings_and_the_answer_says_so(in_memory):
             row, = client.ask(of(resources=[of.AlterConfigsResource(
                 resource_type=kind, resource_name="g", configs=[of.AlterableConfig(
                     name="consumer.session.timeout.ms", config_operation=0, value="50000")])]), 1).responses
-            assert (row.error_code, "groups" in row.error_message) == (Errors.INVALID_REQUEST, True)
+            assert (row.error_code, "group" in row.error_message) == (Errors.INVALID_REQUEST, True)
 
 
 def test_a_user_that_has_logged_in_gets_no_delegation_token(in_memory):

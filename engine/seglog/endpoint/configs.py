@@ -32,7 +32,7 @@ from seglog.wire.messages import (
     IncrementalAlterConfigsResponse,
 )
 
-_TOPIC, _BROKER, _BROKER_LOGGER = 2, 4, 8                       # ConfigResource.Type
+_TOPIC, _BROKER, _BROKER_LOGGER, _GROUP = 2, 4, 8, 32            # ConfigResource.Type
 _KEPT, _STATIC, _DEFAULT = 1, 4, 5                              # DescribeConfigsResponse.ConfigSource
 _SOURCES = {"kept": _KEPT, "cluster": _KEPT, "given": _STATIC, "default": _DEFAULT}
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7       # DescribeConfigsResponse.ConfigType
@@ -42,6 +42,9 @@ _FORMAT_VERSIONS = {0: "0.9.0", 1: "0.10.0", 2: "3.0-IV1"}
 # What a broker calls a setting of its logs; any other one has the same name.
 _BROKERS_NAMES = {name: synonyms[0][0] for name, synonyms in SYNONYMS.items()}
 _KEYS = {key.name: key for _, key in keys(LogConfig)}
+# The server's settings that a broker has for each group, too, begin so there, and without it here.
+_OF_ALL_GROUPS = "group."
+_OF_A_GROUP = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
 
 # A setting takes about so many bytes of an answer.
 _CONFIG_BYTES = 250
@@ -107,6 +110,8 @@ class Configs:
             *(shown for settings in (config, coordinators, cleaner) for shown in _shown_settings(settings)),
             *_shown_log_settings(log_config, fsync),
         ]
+        of_all = {shown.name: shown for shown in _shown_settings(coordinators)}
+        self._group = [of_all[_OF_ALL_GROUPS + name]._replace(name=name) for name in _OF_A_GROUP]
         self.HANDLERS: dict[ApiKey, Handler] = {
             ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
             ApiKey.ALTER_CONFIGS: self.alter_configs,
@@ -147,6 +152,8 @@ class Configs:
             return unknown_topic(name) if settings is None else described(settings)
         if kind == _BROKER and name in ("", str(self._config.node_id)):
             return self._broker if name else []
+        if kind == _GROUP and name:
+            return self._group
         return Errors.INVALID_REQUEST
 
     # --- AlterConfigs ----------------------------------------------------------------------------
@@ -193,9 +200,7 @@ class Configs:
             changes = await context.work.made(changes_of, log, resource)
             check_lengths(changes)      # something may have been appended
             if kind != _TOPIC:
-                return Errors.INVALID_REQUEST, (
-                    "The broker's settings can only be set when the server starts."
-                    if kind in (_BROKER, _BROKER_LOGGER) else _WORDS[Errors.INVALID_REQUEST])
+                return Errors.INVALID_REQUEST, _FIXED.get(kind, _WORDS[Errors.INVALID_REQUEST])
             if self._topics.topic(name) is None:
                 return Errors.UNKNOWN_TOPIC_OR_PARTITION, _WORDS[Errors.UNKNOWN_TOPIC_OR_PARTITION]
             checked = checked_changes(changes)
@@ -209,11 +214,15 @@ class Configs:
         return Errors.NONE, None
 
 
+_FIXED = {
+    **dict.fromkeys((_BROKER, _BROKER_LOGGER), "The broker's settings can only be set when the server starts."),
+    _GROUP: "A group has the settings of the server, which can only be set when it starts: group.consumer.…",
+}
 _WORDS = {
     Errors.INVALID_TOPIC_EXCEPTION: "No topic can have this name.",
     Errors.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
     Errors.INVALID_REQUEST:
-        "Only topics and the only broker have settings here: groups and the metrics of clients have none.",
+        "Only topics, groups and the only broker have settings here: the metrics of clients have none.",
 }
 
 
@@ -298,9 +307,10 @@ def _config_row(
     synonyms = []
     if request.include_synonyms:
         synonyms = [DescribeConfigsResponse.DescribeConfigsSynonym(
-            name=config.name, value=config.value, source=config.source)]
+            name=_OF_ALL_GROUPS + config.name if kind == _GROUP else config.name, value=config.value,
+            source=config.source)]
     return DescribeConfigsResponse.DescribeConfigsResourceResult(
-        name=config.name, value=config.value, read_only=kind == _BROKER or config.name == DIALECT_SETTING,
+        name=config.name, value=config.value, read_only=kind in (_BROKER, _GROUP) or config.name == DIALECT_SETTING,
         is_default=config.source == _DEFAULT, config_source=config.source, synonyms=synonyms, config_type=config.type,
         documentation=config.documentation if request.include_documentation else None,
     )

@@ -124,6 +124,16 @@ class NewestConversation(Conversation):
             self.two_members(version)
             self.static_members(version)
         self.members_by_regex()
+        D, Alter = m.DescribeConfigsRequest, m.IncrementalAlterConfigsRequest
+        for name in ("group of nobody", "classic", ""):
+            self.say(f"settings of {name!r}", D(include_synonyms=True, resources=[
+                D.DescribeConfigsResource(resource_type=32, resource_name=name)]), 4)
+        for key, value in (
+            ("consumer.session.timeout.ms", "1"), ("consumer.heartbeat.interval.ms", "no number"), ("no.key", "1"),
+        ):
+            self.say(f"{key} of a group", Alter(validate_only=True, resources=[Alter.AlterConfigsResource(
+                resource_type=32, resource_name="g", configs=[Alter.AlterableConfig(
+                    name=key, config_operation=0, value=value)])]), 1)
         L = m.LeaveGroupRequest
         self.settled(L(group_id="classic", members=[L.MemberIdentity(member_id=classic)]), 5)
 
