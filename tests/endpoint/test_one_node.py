@@ -92,6 +92,14 @@ def test_the_only_node_stays(in_memory):
         assert answers == [Errors.CLUSTER_AUTHORIZATION_FAILED, Errors.BROKER_ID_NOT_REGISTERED]
 
 
+def test_clients_see_which_features_there_are_and_that_the_highest_level_of_each_counts(in_memory):
+    with seglog.serve(in_memory / "data") as server, WireClient(server) as client:
+        answer = client.ask(m.ApiVersionsRequest(client_software_name="wire", client_software_version="1"), 4)
+    levels = {"group.version": 1, "transaction.version": 2}
+    assert {one.name: one.max_version for one in answer.supported_features} == levels
+    assert {one.name: one.max_version_level for one in answer.finalized_features} == levels
+
+
 def test_a_group_has_the_settings_of_the_server(in_memory):
     config = {"group.consumer.session.timeout.ms": 30_000}
     with seglog.serve(in_memory / "data", config=config) as server, WireClient(server) as client:

@@ -30,8 +30,9 @@ _LOG = Logger(__name__)
 # So many different ones are counted, so that a client that sends nonsense cannot fill the memory.
 _LACKING_MAX = 100
 # What a cluster has agreed on, which clients look up before they use it: name, level, and the epoch of all of them.
-# transaction.version 2: each EndTxn gives the producer an epoch (KIP-890).
-_FEATURES = {"transaction.version": WITH_EPOCHS}
+# group.version 1: groups of the consumer protocol (KIP-848). transaction.version 2: each EndTxn gives the producer an
+# epoch (KIP-890).
+_FEATURES = {"group.version": 1, "transaction.version": WITH_EPOCHS}
 _FEATURES_EPOCH = 0
 # Clients of earlier versions cannot read a feature that begins with level 0 (KIP-584).
 _WITH_LEVEL_0 = 4

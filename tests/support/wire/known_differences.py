@@ -9,7 +9,7 @@ KNOWN = [
         "APIs that the server does not have: brokers among themselves, quotas, …",
     ),
     (r"^ApiVersions .*\.api_keys\.\d+\.max_version \|", "versions that came after 3.9.1: newest_conversation.py"),
-    (r"^ApiVersions .*_features", "only transaction.version: the others are of a controller and of share groups"),
+    (r"^ApiVersions .*_features", "two features: the others are of a controller and of share groups"),
     (
         r"\.configs\.[\w.]+ \|.*<nothing>",
         "keys that only Kafka has (replicas, remote storage), and our own (cleaner.dedupe.…)",
@@ -82,7 +82,7 @@ KNOWN_440 = [
     ),
     (r"^ApiVersions .*\.api_keys\.\d+\.min_version \| [124] \| 0$", "versions that 4.0 dropped stay for old clients"),
     (r"^ApiVersions .*\.api_keys\.(66|74)\.max_version", "BEHIND in tests/oracle/test_protocol.py"),
-    (r"^ApiVersions .*_features", "only transaction.version: the others are of a controller and of share groups"),
+    (r"^ApiVersions .*_features", "two features: the others are of a controller and of share groups"),
     (r"\.aborted_transactions \| None \| \[\]$", "of an error: a client reads an empty list and null alike"),
     (
         r"^DescribeConfigs v4: settings of .*\.configs\.(errors|share|streams|consumer\.assign)\S+ \|.*<nothing>$",
