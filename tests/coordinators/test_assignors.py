@@ -74,3 +74,20 @@ def test_range_gives_runs_of_each_topic_and_more_to_the_first_members_static_one
     assert assigned == {
         "z": {TOPICS[0]: frozenset({0, 1}), TOPICS[1]: frozenset({0, 1, 2})},
         "a": {TOPICS[0]: frozenset({2}), TOPICS[1]: frozenset({3, 4})}}
+
+
+def test_thousands_of_members_that_read_the_same_topics_take_no_work_for_each_pair():
+    """The list of topics is the same object for all of them: a member that joins reads none of it anew."""
+    class Counted(list):
+        times = 0
+
+        def __iter__(self):
+            Counted.times += 1
+            return super().__iter__()
+
+    topics = Counted(number.to_bytes(16) for number in range(50))
+    group = [Subscriber(f"m{number}", None, topics, {}) for number in range(1000)]
+    for assignor in ASSIGNORS.values():
+        Counted.times = 0
+        assert sum(loads(assignor(group, dict.fromkeys(topics, 2)))) == 100
+        assert Counted.times < 10

@@ -387,6 +387,28 @@ def test_a_regular_expression_finds_topics_also_those_that_are_made_later(in_mem
     run(in_memory, what, clock=clock)
 
 
+def test_a_group_that_reads_too_many_different_topics_keeps_its_target(in_memory, monkeypatch):
+    monkeypatch.setattr("seglog.coordinators.consumer_heartbeats._READ_MAX", 5)
+
+    async def what(members):
+        await members.asked.topics.create("other", 2, {})
+        both = ["orders", "other"]
+        await members.join("a", subscribed_topic_names=both)
+        await members.join("b", subscribed_topic_names=both)
+        await members.join("c", subscribed_topic_names=both)        # as many, but the same
+        await members.settle()
+        owned = {name: one.current.assigned for name, one in members.group.members.items()}
+        answer = await members.join("d")
+        assert (answer.error_code, members.owned["d"], members.group.state.value) == (0, [], "Assigning")
+        for name in "abc":
+            assert not (await members.beat(name)).error_code
+        assert {name: one.current.assigned for name, one in members.group.members.items() if name != "d"} == owned
+        await members.beat("d", member_epoch=-1)
+        assert not (await members.beat("a")).error_code
+        assert members.group.state.value in ("Stable", "Reconciling")
+    run(in_memory, what)
+
+
 def test_a_group_that_a_broker_stored_without_an_epoch_is_loaded(in_memory):
     """Kafka 4.4 does so while the topics of a first regular expression are not known."""
     async def before(members):

@@ -15,7 +15,8 @@ _PASSES_MAX = 16
 
 
 class Subscriber(NamedTuple):
-    """A member as an assignor sees it. `topics`: the ids of the topics that it reads; `target`: what it had so far."""
+    """A member as an assignor sees it. `topics`: the ids of the topics that it reads, the same object for members that
+    read the same; `target`: what it had so far."""
 
     member_id: str
     instance_id: str | None
@@ -31,20 +32,22 @@ def uniform(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> d
     """As even as the subscriptions allow, and no partition moves without need (UniformAssignor)."""
     kept: dict[str, set[_Where]] = {}
     taken: set[_Where] = set()
+    lists = {id(member.topics): member.topics for member in members}
+    reads_of = {which: frozenset(topics) for which, topics in lists.items()}
     for member in members:
-        reads = set(member.topics)
+        reads = reads_of[id(member.topics)]
         mine = {
             (topic, number) for topic, numbers in member.target.items() if topic in reads
             for number in numbers if number < partitions.get(topic, 0) and (topic, number) not in taken
         }
         taken |= mine
         kept[member.member_id] = mine
-    readers = _readers(members)
-    free = [(topic, number) for topic in sorted(readers) for number in range(partitions.get(topic, 0))
-            if (topic, number) not in taken]
-    if len({frozenset(member.topics) for member in members}) <= 1:
+    free = [(topic, number) for topic in sorted(frozenset().union(*reads_of.values()))
+            for number in range(partitions.get(topic, 0)) if (topic, number) not in taken]
+    if len(set(reads_of.values())) <= 1:
         _fill_evenly(kept, free)
     else:
+        readers = _readers(members)
         _fill_least(kept, free, readers)
         _even_out(kept, readers)
     return {member_id: _by_topic(mine) for member_id, mine in kept.items()}
@@ -60,10 +63,9 @@ def range_(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> di
     for topic, readers in _readers(ordered).items():
         least, more = divmod(partitions.get(topic, 0), len(readers))
         begin = 0
-        for number, member_id in enumerate(readers):
+        for number, member_id in enumerate(readers if least else readers[:more]):
             end = begin + least + (number < more)
-            if end > begin:
-                assigned[member_id][topic] = frozenset(range(begin, end))
+            assigned[member_id][topic] = frozenset(range(begin, end))
             begin = end
     return dict(assigned)
 
@@ -72,7 +74,9 @@ def range_(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> di
 ASSIGNORS: dict[str, Assignor] = {"uniform": uniform, "range": range_}
 
 
-def _readers(members: Sequence[Subscriber]) -> dict[bytes, list[str]]:
+def _readers(members: Sequence[Subscriber]) -> Mapping[bytes, Sequence[str]]:
+    if len({id(member.topics) for member in members}) == 1:
+        return dict.fromkeys(members[0].topics, tuple(member.member_id for member in members))
     readers: dict[bytes, list[str]] = {}
     for member in members:
         for topic in dict.fromkeys(member.topics):
@@ -99,7 +103,7 @@ def _fill_evenly(kept: dict[str, set[_Where]], free: list[_Where]) -> None:
             mine.add(free.pop())
 
 
-def _fill_least(kept: dict[str, set[_Where]], free: list[_Where], readers: Mapping[bytes, list[str]]) -> None:
+def _fill_least(kept: dict[str, set[_Where]], free: list[_Where], readers: Mapping[bytes, Sequence[str]]) -> None:
     """Give each free partition to the reader of its topic that has least."""
     topic_of_heap, heap = None, []
     for topic, number in free:
@@ -112,7 +116,7 @@ def _fill_least(kept: dict[str, set[_Where]], free: list[_Where], readers: Mappi
             heapq.heapreplace(heap, (len(kept[member_id]), member_id))
 
 
-def _even_out(kept: dict[str, set[_Where]], readers: Mapping[bytes, list[str]]) -> None:
+def _even_out(kept: dict[str, set[_Where]], readers: Mapping[bytes, Sequence[str]]) -> None:
     """Move partitions from readers that have more to readers of the same topic that have at least two less."""
     for _ in range(_PASSES_MAX):
         is_even = True

@@ -13,7 +13,7 @@ This module holds what a group is; `consumer_heartbeats` moves it.
 """
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from seglog.coordinators.assignors import Assignment
@@ -55,6 +55,11 @@ class Subscription:
     regex: str | None = None
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
+
+    @property
+    def reads(self) -> tuple[int, str | None]:
+        """The same for members with the same list of topics in memory and the same regular expression."""
+        return id(self.topics), self.regex
 
     @property
     def size_bytes(self) -> int:
@@ -132,6 +137,7 @@ class ConsumerGroup:
         self.target: dict[str, Assignment] = {}
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}        # member id by group instance id
+        self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}        # the topics that members name, each list once
         self.regexes: dict[str, ResolvedRegex] = {}
         self.owners: dict[TopicOwner, str] = {}         # who has a partition, or is still to give it up
         self.is_dead = False
@@ -146,6 +152,7 @@ class ConsumerGroup:
         # A write failed: the next one writes everything, and these members' tombstones.
         self.is_unwritten = False
         self.unwritten_gone: set[str] = set()
+        self.too_large_epoch = 0        # no target could be computed for this epoch
         self.has_old_metadata = False   # a record that only Kafka 4.0 wrote
 
     def __repr__(self) -> str:
@@ -196,6 +203,7 @@ class ConsumerGroup:
     # --- its members -------------------------------------------------------------------------------
 
     def put(self, member: ConsumerMember) -> None:
+        member.told = self._with_shared_topics(member.told)
         self.members[member.member_id] = member
         self._held.members += member.size_bytes
         if member.told.instance_id is not None:
@@ -215,7 +223,14 @@ class ConsumerGroup:
 
     def tell(self, member: ConsumerMember, told: Subscription) -> None:
         self._held.members += told.size_bytes - member.told.size_bytes
-        member.told = told
+        member.told = self._with_shared_topics(told)
+
+    def _with_shared_topics(self, told: Subscription) -> Subscription:
+        """The same, with the list of topics of another member that reads the same."""
+        if len(self._lists) > 2 * len(self.members) + 2:
+            self._lists = {member.told.topics: member.told.topics for member in self.members.values()}
+        topics = self._lists.setdefault(told.topics, told.topics)
+        return told if topics is told.topics else replace(told, topics=topics)
 
     def move(self, member: ConsumerMember, current: Current) -> None:
         self._disown(member)
@@ -238,15 +253,19 @@ class ConsumerGroup:
 
     # --- its topics --------------------------------------------------------------------------------
 
-    def topics_of(self, member: ConsumerMember) -> Iterable[str]:
-        resolved = None if member.told.regex is None else self.regexes.get(member.told.regex)
-        return member.told.topics if resolved is None else {*member.told.topics, *resolved.topics}
+    def topics_of(self, told: Subscription) -> Collection[str]:
+        resolved = None if told.regex is None else self.regexes.get(told.regex)
+        return told.topics if resolved is None else {*told.topics, *resolved.topics}
+
+    def subscriptions(self) -> Iterable[Subscription]:
+        """One of each that say the same: what all members read is found without asking each of a thousand."""
+        return {told.reads: told for told in (member.told for member in self.members.values())}.values()
 
     def subscribed_topics(self) -> set[str]:
-        return {name for member in self.members.values() for name in self.topics_of(member)}
+        return {name for told in self.subscriptions() for name in self.topics_of(told)}
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in self.topics_of(member) for member in self.members.values())
+        return any(topic in self.topics_of(told) for told in self.subscriptions())
 
     # --- reconciliation ----------------------------------------------------------------------------
 

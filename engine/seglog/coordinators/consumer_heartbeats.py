@@ -46,6 +46,9 @@ _REFRESH_MS = 10_000
 # The most regular expressions of a group, since each new topic is matched with each of them. Kafka has no limit.
 _REGEXES_MAX = 100
 _NAMES_AT_ONCE = 64
+# The most topics of all members together, where they read different ones: this many take the loop a tenth of a second.
+# Kafka has no limit.
+_READ_MAX = 250_000
 
 
 class GroupTopics(Protocol):
@@ -295,11 +298,17 @@ class ConsumerHeartbeats:
 
     def _assign(self, group: ConsumerGroup, records: list[KeyValue]) -> None:
         topics = self._known_topics(group)
+        read = {told.reads: sorted(topics[name][0] for name in group.topics_of(told) if name in topics)
+                for told in group.subscriptions()}
+        if len(read) > 1 and sum(len(read[member.told.reads]) for member in group.members.values()) > _READ_MAX:
+            if group.too_large_epoch != group.epoch:
+                group.too_large_epoch = group.epoch
+                _LOG.warning("group %.200a keeps its old target: %d members read different topics, over %d in all",
+                             group.group_id, len(group.members), _READ_MAX)
+            return
         subscribers = [
-            Subscriber(
-                member.member_id, member.told.instance_id,
-                sorted(topics[name][0] for name in group.topics_of(member) if name in topics),
-                group.target.get(member.member_id, {}))
+            Subscriber(member.member_id, member.told.instance_id, read[member.told.reads],
+                       group.target.get(member.member_id, {}))
             for member in group.members.values()
         ]
         target = ASSIGNORS[self.assignor_of(group)](subscribers, dict(topics.values()))
