@@ -2,9 +2,14 @@
 
 The other user is a process under an id of its own; the one who runs seglog is root, whom no permission stops.
 """
+import json
 import os
+import select
 import shutil
+import socket
 import stat
+import subprocess
+import sys
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,9 +17,11 @@ from pathlib import Path
 import pytest
 
 import seglog
+from seglog.attach.channel import SOCKET
+from seglog.attach.errors_sent import error_received
 from seglog.conversion.directory import Options
 from seglog.conversion.in_place import plan_in_place
-from seglog.errors import SeglogError
+from seglog.errors import SeglogError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.fs.scratch import scratch_directory
 from support.second_user import ID, SecondUser
@@ -276,3 +283,100 @@ def put_and_take(path):
     with seglog.Queue(path) as queue:
         queue.put(b"another")
         queue.get(timeout=5).ack()
+
+
+# --- the socket of a queue that several processes have open -----------------------------------
+
+
+@pytest.mark.parametrize("umask", [0, 0o022])
+def test_nobody_else_connects_to_the_socket_of_a_queue(other, shared, umask):
+    """In a folder that all may write to; and if somebody opens the socket to all, it asks who is there."""
+    (shared / "jobs").mkdir()
+    (shared / "jobs").chmod(0o777)
+    os.umask(umask)
+    with seglog.Queue(shared / "jobs", attach=True) as queue:
+        queue.put(SECRET.encode())
+        assert stat.S_IMODE((queue.path / SOCKET).stat().st_mode) == 0o600
+        assert other.connect(queue.path / SOCKET, "x") == "EACCES"
+        (queue.path / SOCKET).chmod(0o777)
+        answer = other.connect(queue.path / SOCKET, raw_frame({"call": "get", "count": 1, "timeout": 0}))
+        assert f"user {ID}" in answer
+        assert SECRET not in answer
+        assert queue.stats().ready == 1
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nowhere", "hard link", "file", "socket"])
+def test_what_others_plant_for_the_socket_of_a_queue_is_replaced(other, shared, kind):
+    precious = shared / "precious"
+    precious.write_bytes(b"precious")
+    (shared / "jobs").mkdir()
+    (shared / "jobs").chmod(0o777)
+    planted = shared / "jobs" / SOCKET
+    match kind:
+        case "link" | "link to nowhere":
+            assert other.call("symlink", precious if kind == "link" else shared / "nowhere", planted) is None
+        case "hard link":
+            if other.call("link", precious, planted) == "EPERM":
+                os.link(precious, planted)
+        case "file":
+            assert other.call("mknod", planted, 0o777) is None
+        case "socket":
+            other.listen(planted)
+    with seglog.Queue(shared / "jobs", attach=True) as queue:
+        queue.put(b"job")
+        assert stat.S_ISSOCK(planted.lstat().st_mode)
+        assert planted.lstat().st_uid == os.geteuid()
+        assert other.connect(planted, "x") == "EACCES"
+    assert precious.read_bytes() == b"precious"
+    assert sorted(os.listdir(shared)) == ["jobs", "precious"]
+
+
+def test_a_directory_that_others_plant_for_the_socket_is_told(other, shared):
+    (shared / "jobs").mkdir()
+    (shared / "jobs").chmod(0o777)
+    assert other.call("mkdir", shared / "jobs" / SOCKET) is None
+    with pytest.raises(StorageError, match="directory"):
+        seglog.Queue(shared / "jobs", attach=True)
+
+
+def test_another_user_who_listens_for_an_owner_hears_nothing(other, shared):
+    """An owner has the lock, and somebody else took its socket's name."""
+    (shared / "jobs").mkdir()
+    (shared / "jobs").chmod(0o777)
+    with seglog.Queue(shared / "jobs"):
+        other.listen(shared / "jobs" / SOCKET)
+        with pytest.raises(SeglogError):
+            ask_in_a_process(shared / "jobs")
+        assert other.heard() == ""
+
+
+def test_nothing_is_said_to_another_socket_of_ours_that_a_link_leads_to(other, shared):
+    """An agent that holds keys, say, and takes what it is told."""
+    (shared / "jobs").mkdir()
+    (shared / "jobs").chmod(0o777)
+    (shared / "private").mkdir(mode=0o700)
+    with seglog.Queue(shared / "jobs"), socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(os.fspath(shared / "private/agent"))
+        agent.listen()
+        assert other.call("symlink", shared / "private/agent", shared / "jobs" / SOCKET) is None
+        with pytest.raises(SeglogError):
+            ask_in_a_process(shared / "jobs")
+        assert select.select([agent], [], [], 0)[0] == []
+
+
+def ask_in_a_process(path):
+    """Attach to a queue in another process, which waits no second for its owner. Raises what that got."""
+    script = (
+        "import sys, seglog.attach.shared_queue as shared, json\n"
+        "from seglog.attach.errors_sent import error_sent\n"
+        "shared._OPENING_S = 1\n"
+        "try: shared.SharedQueue(sys.argv[1], attach=True).stats()\n"
+        "except Exception as error: print(json.dumps(error_sent(error)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, timeout=60, check=True)
+    raise error_received(json.loads(done.stdout))
+
+
+def raw_frame(header):
+    text = json.dumps({**header, "sizes": []})
+    return f"{len(text).to_bytes(4).decode()}{bytes(4).decode()}{text}"

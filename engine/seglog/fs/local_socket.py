@@ -1,10 +1,13 @@
 """A Unix socket in a directory, for processes of the same user on the same machine. Linux only.
 
-An address of a socket has at most 108 bytes, so the directory is named by its descriptor: /proc/self/fd/N/queue.sock.
+An address of a socket has at most 108 bytes, so the directory is named by its descriptor: /proc/self/fd/N/queue.sock,
+and a socket to connect to by one of its own.
 """
 import contextlib
+import errno
 import os
 import socket
+import stat
 import struct
 import sys
 import weakref
@@ -41,13 +44,17 @@ def listen(directory: AnyPath, name: str) -> socket.socket:
 
 
 def connect(directory: AnyPath, name: str, timeout_s: float | None) -> socket.socket:
-    """A socket that is connected to the one of that name. Raises OSError: nobody listens there; TimeoutError."""
+    """A socket that is connected to the one of that name, if that is a socket of this user or of root, and no link to
+    one elsewhere. Raises OSError: no such process listens there; TimeoutError."""
     _check_system(os.path.join(directory, name))
-    with _descriptor_of(directory) as fd:
+    with _descriptor_of(directory) as directory_fd, _descriptor_of(name, os.O_PATH | os.O_NOFOLLOW, directory_fd) as fd:
+        status = os.fstat(fd)
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid not in (os.geteuid(), 0):
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "it is no socket of this user")
         found = noted(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         try:
             found.settimeout(timeout_s)
-            found.connect(f"/proc/self/fd/{fd}/{name}")
+            found.connect(f"/proc/self/fd/{fd}")
         except BaseException:
             found.close()
             raise
@@ -79,8 +86,10 @@ def _check_system(path: str) -> None:
 
 
 @contextlib.contextmanager
-def _descriptor_of(directory: AnyPath) -> Iterator[int]:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _descriptor_of(
+    path: AnyPath, flags: int = os.O_RDONLY | os.O_DIRECTORY, within: int | None = None
+) -> Iterator[int]:
+    fd = os.open(path, flags | os.O_CLOEXEC, dir_fd=within)
     try:
         yield fd
     finally:
