@@ -256,6 +256,25 @@ def test_a_fifo_is_refused_without_waiting_for_its_writer(tmp_path):
         Mapping(tmp_path / "pipe.log")
 
 
+def test_a_sparse_file_of_a_tebibyte_is_refused_and_not_read(tmp_path):
+    """No file of a log is that large, and reading its zeros takes hours, or all the memory there is."""
+    path = tmp_path / "sparse"
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+    for read in (Mapping, lambda path: Mapping(path, copy=True), read_file):
+        with pytest.raises(StorageError, match="1099511627776 bytes") as refused:
+            read(path)
+        assert refused.value.errno == errno.EFBIG
+
+
+def test_a_link_to_nothing_is_not_a_missing_file(tmp_path):
+    (tmp_path / "link").symlink_to("nothing")
+    with pytest.raises(StorageError, match="no such file"):
+        read_file(tmp_path / "link")
+    with pytest.raises(FileNotFoundError):
+        read_file(tmp_path / "nothing")
+
+
 def test_a_failing_open_leaks_no_descriptor(tmp_path):
     before = open_descriptors()
     for _ in range(3):

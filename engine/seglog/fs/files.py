@@ -238,7 +238,8 @@ class FileSystem(ABC):
     def open_write(self, path: AnyPath, position: int | None = None) -> WritableFile:
         """Open an existing file, keeping its bytes; appends begin at `position`, or at its end.
 
-        Refused (ELOOP) if the name is a symbolic link: we would write to a file that is elsewhere.
+        Refused (ELOOP) if the name is a symbolic link: we would write to a file that is elsewhere. So is what is no
+        regular file, a pipe for one.
         """
 
     @abstractmethod
@@ -470,9 +471,16 @@ class OsFileSystem(FileSystem):
     def open_write(self, path: AnyPath, position: int | None = None) -> OsFile:
         try:
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            return OsFile(path, fd, os.fstat(fd).st_size if position is None else position)
+            status = os.fstat(fd)
+            if stat.S_ISREG(status.st_mode):
+                return OsFile(path, fd, status.st_size if position is None else position)
+            os.close(fd)
         except OSError as error:
             raise storage_error(error, "open for writing", path) from error
+        raise StorageError(
+            "cannot open for writing: not a regular file (a pipe, socket or device)",
+            file=path, hint="check the path; remove it if it does not belong there",
+        )
 
     def sync_file(self, path: AnyPath) -> None:
         self._sync_path(path, os.O_RDONLY)

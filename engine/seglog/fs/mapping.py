@@ -34,6 +34,9 @@ from seglog.fs.refusals import refusals, storage_error
 _LOAD_BYTES = 256 << 10
 # The most that Linux sends in one call.
 _SEND_BYTES_MAX = 0x7FFFF000
+# No file of a log is larger: positions in it are int32 (FileRecords, AbstractIndex). A sparse file says any size.
+_MAPPED_BYTES_MAX = 2**31 - 1
+_READ_BYTES_MAX = 1 << 30
 
 
 class Advice(enum.IntEnum):
@@ -52,7 +55,8 @@ class Mapping(FileMap):
     `copy` reads them into memory instead of mapping them, from the byte `start` on: for small files that another
     process may truncate.
     `reserve`: bytes of address space, so that a file that grows to that size needs no other map (`grow_to`).
-    Raises StorageError if the file cannot be opened, is not a regular file, or cannot be mapped.
+    Raises StorageError if the file cannot be opened, is not a regular file, is larger than any file of a log, or cannot
+    be mapped.
     """
 
     __slots__ = ("__weakref__", "_descriptor", "_identity", "path")
@@ -66,6 +70,7 @@ class Mapping(FileMap):
             fd, status = _open_regular(path)
             try:
                 size = max(status.st_size - start, 0)
+                _check_size(path, size, _READ_BYTES_MAX if copy else _MAPPED_BYTES_MAX)
                 self = super().__new__(cls, fd, size, copy=copy, reserve=reserve, start=start)
             finally:
                 os.close(fd)
@@ -179,7 +184,7 @@ class OpenedFile:
         if self._fd < 0:
             return None
         with refusals("read", self._path):
-            return _read_all(self._fd, self._size_bytes)
+            return _read_all(self._path, self._fd, self._size_bytes)
 
     def close(self) -> None:
         """Idempotent."""
@@ -262,24 +267,35 @@ def read_small(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:
 def read_file(path: str | os.PathLike[str], start: int = 0) -> bytes:
     """All bytes of a small file, or those from the byte `start` on.
 
-    Raises FileNotFoundError if there is none, StorageError for any other error, also if it is not a regular file
-    (`Path.read_bytes` waits forever if a FIFO has no writer).
+    Raises FileNotFoundError if there is none, StorageError for any other error: also if it is a link to nothing, is not
+    a regular file (`Path.read_bytes` waits forever if a FIFO has no writer), or has more than 1 GiB.
     """
     try:
         fd, status = _open_regular(path)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if os.path.islink(path):
+            raise storage_error(error, "read", path) from error
         raise
     except OSError as error:
         raise storage_error(error, "read", path) from error
     with refusals("read", path):
         try:
-            return _read_all(fd, status.st_size, start)
+            return _read_all(path, fd, status.st_size, start)
         finally:
             os.close(fd)
 
 
-def _read_all(fd: int, stop: int, start: int = 0) -> bytes:
+def _check_size(path: str | os.PathLike[str], size_bytes: int, most_bytes: int) -> None:
+    if size_bytes > most_bytes:
+        raise StorageError(
+            f"cannot read: it has {size_bytes} bytes, and no file of its kind has more than {most_bytes}",
+            file=path, errno=errno.EFBIG, hint="move it away, or get it again from where it was copied",
+        )
+
+
+def _read_all(path: str | os.PathLike[str], fd: int, stop: int, start: int = 0) -> bytes:
     """The bytes [start, stop) of a file, fewer at its end."""
+    _check_size(path, stop - start, _READ_BYTES_MAX)
     parts = []
     while start < stop and (part := os.pread(fd, stop - start, start)):
         parts.append(part)

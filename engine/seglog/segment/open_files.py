@@ -195,12 +195,17 @@ def replaced(path: Path) -> OffsetOutOfRangeError:
 
 
 def _mapping_or_none(path: str, *, copy: bool = False, reserve: int = 0) -> Mapping | None:
-    """Map a file; None if it does not exist, as when the segment was removed while its .log is still being read."""
+    """Map an index; None if it does not exist, as when the segment was removed while its .log is still being read.
+
+    Raises CorruptIndexError if it is larger than any index.
+    """
     try:
         return Mapping(path, copy=copy, reserve=reserve)
     except StorageError as error:
         if error.errno == errno.ENOENT:
             return None
+        if error.errno == errno.EFBIG:
+            raise CorruptIndexError(error.what, file=path) from error
         raise
 
 

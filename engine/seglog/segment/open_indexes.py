@@ -62,7 +62,7 @@ def _rebuild(fs: FileSystem, path: Path, base_offset: int, config: LogConfig, wi
     right = index_bytes_of(_tables(window, 0, path, _decompress(config)), base_offset, config, dialect=dialect)
     for suffix, raw in right.files(config, dialect):
         index = path.with_suffix(suffix)
-        if not index.exists() or read_file(index) != raw:
+        if not index.exists() or index.stat().st_size != len(raw) or read_file(index) != raw:
             write_atomically(fs, index, raw)
 
 
@@ -195,6 +195,8 @@ class _Entries:
         except StorageError as error:
             if error.errno == errno.ENOENT:
                 raise FileNotFoundError(path) from error
+            if error.errno == errno.EFBIG:
+                raise CorruptIndexError(error.what, file=path) from error
             raise
         self.count, rest = divmod(len(self._bytes), entry.size)
         if rest:
