@@ -158,8 +158,8 @@ def cpu_s(pid):
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-def attacked(directory, frames, attack_s=ATTACK_S_MAX):
-    """What another client sees while the frames are answered."""
+def attacked(directory, *attackers, attack_s=ATTACK_S_MAX):
+    """What another client sees while the frames of each attacker are answered, who have a connection each."""
     figures = Figures()
     with ServeProcess(
         directory, "--listen", "127.0.0.1:0", "--create-topic", "orders:3", "--fsync", "never"
@@ -172,9 +172,11 @@ def attacked(directory, frames, attack_s=ATTACK_S_MAX):
             metadata = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="orders")])
             client.ask(metadata, 12)
             begin_cpu_s, begin = cpu_s(pid), time.monotonic()
-            attacker = threading.Thread(target=attack, args=(server, frames, figures, begin + attack_s), daemon=True)
-            attacker.start()
-            while attacker.is_alive() or time.monotonic() - begin < 0.5:
+            threads = [threading.Thread(target=attack, args=(server, frames, figures, begin + attack_s), daemon=True)
+                       for frames in attackers]
+            for thread in threads:
+                thread.start()
+            while any(thread.is_alive() for thread in threads) or time.monotonic() - begin < 0.5:
                 asked = time.monotonic()
                 client.ask(metadata, 12)
                 figures.waits_s.append(time.monotonic() - asked)
@@ -546,16 +548,17 @@ def test_a_client_that_takes_no_answer_loses_it_when_others_need_the_memory(in_m
 
 
 def main():
+    """Each attack by itself; or those that are named, several at once as `one+other`, or as `all`."""
     import tempfile
     print(f"{'attack':36} {'MB asked':>8} {'MB answered':>11} {'s':>6} {'CPU s':>6} {'p50 ms':>7} {'p99 ms':>7} "
           f"{'max ms':>7} {'MiB':>5}")
-    for make in ATTACKS:
-        if len(sys.argv) > 1 and make.__name__ not in sys.argv[1:]:
-            continue
-        frames = make()
+    by_name = {make.__name__: make for make in ATTACKS}
+    for names in sys.argv[1:] or by_name:
+        attackers = [by_name[name]() for name in (by_name if names == "all" else names.split("+"))]
         with tempfile.TemporaryDirectory() as directory:
-            figures = attacked(Path(directory) / "data", frames)
-        print(f"{make.__name__:36} {sum(map(len, frames)) / 1e6:8.2f} {figures.answer_bytes / 1e6:11.2f} "
+            figures = attacked(Path(directory) / "data", *attackers)
+        asked_bytes = sum(len(frame) for frames in attackers for frame in frames)
+        print(f"{names:36} {asked_bytes / 1e6:8.2f} {figures.answer_bytes / 1e6:11.2f} "
               f"{figures.attack_s:6.1f} {figures.cpu_s:6.1f} {1000 * figures.wait_s(0.5):7.1f} "
               f"{1000 * figures.wait_s(0.99):7.1f} {1000 * max(figures.waits_s):7.1f} "
               f"{figures.resident_bytes >> 20:5}", flush=True)
