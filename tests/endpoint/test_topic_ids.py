@@ -1,9 +1,13 @@
 """Topics that clients name by ids (Produce 13, Fetch 13, OffsetCommit 10), also those of directories without one."""
+import shutil
 import uuid
 
 import pytest
 
 import seglog
+from seglog.endpoint.topic_creation import Creation, mark
+from seglog.fs.files import OsFileSystem
+from seglog.state.partition_metadata import PartitionMetadata
 from seglog.wire import messages as m
 from seglog.wire.error_codes import Errors
 from support.conversation import batch, fetch, produce
@@ -101,3 +105,52 @@ def test_a_batch_for_an_unknown_id_closes_the_connection_of_a_client_that_expect
         client.send(request, 13)
         with pytest.raises(ConnectionError):
             client.receive_frame()
+
+
+@pytest.fixture
+def with_id(in_memory):
+    """A log dir with the topic `orders`, as a server made it, with three records."""
+    with seglog.serve(in_memory, topics={"orders": 1}) as server, WireClient(server) as client:
+        assert produced(client, id_of(client, "orders")) == 0
+    return in_memory
+
+
+def is_deleted(client, topic_id):
+    of = m.DeleteTopicsRequest
+    return client.ask(of(topics=[of.DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=60_000), 6).responses[0]
+
+
+def test_a_directory_that_was_copied_is_neither_read_nor_deleted_for_the_other(with_id):
+    """`cp -r orders-0 copy-0`: both say that they have the id of `orders`."""
+    shutil.copytree(with_id / "orders-0", with_id / "copy-0")
+    with seglog.open(with_id / "copy-0") as log:
+        log.append_many([(None, b"value")] * 4)
+    with seglog.serve(with_id) as server, WireClient(server) as client:
+        orders, copy = id_of(client, "orders"), id_of(client, "copy")
+        assert orders != copy
+        assert (end_of(client, orders), end_of(client, copy)) == (3, 7)
+        assert is_deleted(client, copy).name == "copy"
+        wait_for(lambda: not (with_id / "copy-0").exists())
+        assert end_of(client, orders) == 3
+    assert (with_id / "orders-0").is_dir()
+
+
+def test_an_id_that_is_made_for_another_name_leads_to_that_name(with_id, in_memory):
+    """Somebody who may write one topic's directory does not get the requests for another."""
+    seglog.open(in_memory / "plain-0").close()
+    with seglog.serve(with_id) as server, WireClient(server) as client:
+        plain = id_of(client, "plain")
+    (with_id / "orders-0/partition.metadata").write_bytes(PartitionMetadata(uuid.UUID(bytes=plain)).to_bytes())
+    with seglog.serve(with_id) as server, WireClient(server) as client:
+        assert id_of(client, "plain") == plain
+        assert (end_of(client, plain), end_of(client, id_of(client, "orders"))) == (0, 3)
+
+
+def test_a_note_of_a_creation_gives_no_topic_the_id_of_another(with_id):
+    seglog.open(with_id / "plain-0").close()
+    orders = PartitionMetadata.read(with_id / "orders-0/partition.metadata").topic_id
+    mark(OsFileSystem(), with_id, [Creation("plain", orders.bytes, 0, 2, {})])
+    with seglog.serve(with_id) as server, WireClient(server) as client:
+        assert id_of(client, "orders") == orders.bytes
+        assert id_of(client, "plain") != orders.bytes
+        assert end_of(client, orders.bytes) == 3

@@ -52,8 +52,9 @@ def connect(path, data):
         one.settimeout(60)
         came = b""
         try:
-            one.sendall(data.encode())
-            one.shutdown(socket.SHUT_WR)
+            if data:
+                one.sendall(data.encode())
+                one.shutdown(socket.SHUT_WR)
             while piece := one.recv(65536):
                 came += piece
         except (BrokenPipeError, ConnectionResetError):

@@ -171,8 +171,26 @@ class Topics:
             topic.partitions = max(topic.partitions, partition + 1)
             if topic.topic_id == ZERO_ID:
                 topic.topic_id = self._id_of(name, partition)
+        self._forget_shared_ids()
         for topic in self._topics.values():
             self._show(topic)
+
+    def _forget_shared_ids(self) -> None:
+        """A directory that was copied under another name has the id of the first: then it leads to neither, or a client
+        would read or delete one for the other."""
+        made = {_made_id(name) for name in self._topics}
+        by_id: dict[bytes, list[ServedTopic]] = {}
+        for topic in self._topics.values():
+            if topic.topic_id != ZERO_ID:
+                by_id.setdefault(topic.topic_id, []).append(topic)
+        for topic_id, topics in by_id.items():
+            if len(topics) > 1 or topic_id in made:
+                for topic in topics:
+                    topic.topic_id = ZERO_ID
+                _LOG.warning(
+                    "clients get other ids for %s: their partition.metadata has the id of another topic (a copied "
+                    "directory?). Remove that file from the copies",
+                    ", ".join(sorted(topic.name for topic in topics)))
 
     def close(self) -> None:
         """Wait until pending creations and deletions are done. The log dir stays open."""
@@ -606,13 +624,17 @@ class Topics:
         except SeglogError as error:
             _LOG.warning("%s", error)
 
+    def _is_free(self, topic_id: bytes, topic: ServedTopic) -> bool:
+        """Whether no other topic has this id."""
+        return self._by_id.get(topic_id, topic) is topic
+
     def _take_ids(self) -> None:
         """Give topics whose `partition.metadata` a power cut left without contents the ids that they were created with:
         what is to be deleted is known by them."""
         with contextlib.suppress(SeglogError):      # `_finish_creation` reports the error
             for one in topic_creation.read_mark(self._log_dir.path, self.partitions_max):
                 topic = self._topics.get(one.topic)
-                if topic is not None and topic.topic_id == ZERO_ID:
+                if topic is not None and topic.topic_id == ZERO_ID and self._is_free(one.topic_id, topic):
                     topic.topic_id = one.topic_id
                     self._show(topic)
 
@@ -626,7 +648,8 @@ class Topics:
                 topic = self._topics.get(one.topic)
                 # A directory has no id before its `partition.metadata` is written. Without any directory nothing was
                 # acknowledged, or the topic was deleted since.
-                if topic is not None and topic.topic_id in (one.topic_id, ZERO_ID):
+                if (topic is not None and topic.topic_id in (one.topic_id, ZERO_ID)
+                        and self._is_free(one.topic_id, topic)):
                     topic.topic_id = one.topic_id
                     for some in _pieces(range(one.first, one.end)):
                         if self._is_closing:
