@@ -216,7 +216,7 @@ def test_a_record_of_another_place_or_journal_is_none():
 
 @pytest.mark.parametrize(("item", "kind"), [
     ((2**63, 0, -1, 1), 3), ((0, 2**63, -1, 1), 3), ((0, 0, -2, 1), 3), ((0, 0, 3, 3), 3), ((0, 0, 0, 0), 3),
-    ((2**64 - 1, 0, -1, 1), 2), ((0, 0, -2**31, 1), 4), ((0, 2**63, 0, 1), 5),
+    ((2**64 - 1, 0, -1, 1), 2), ((0, 0, -2**31, 1), 4), ((0, 2**63, 0, 1), 5), ((0, 2**32, -1, 1), 3),
 ])
 def test_a_message_that_cannot_be_is_refused(item, kind):
     raw, _ = journal(lambda position: record(position, kind, [item]))

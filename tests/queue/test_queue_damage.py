@@ -6,7 +6,9 @@ import shutil
 import pytest
 
 import seglog
-from seglog.errors import CorruptRecordError
+from seglog.errors import CorruptRecordError, SeglogError
+from seglog.fs.files import OsFileSystem
+from seglog.ledger.managed.journal import Change, JournalKind, QueueJournal, read_journal
 from seglog.pulsar import ManagedLedger
 from seglog.topic.delayed_index import RELOCATE_EVERY_NS
 
@@ -174,6 +176,27 @@ def test_a_copy_that_is_gone_is_a_dead_job(path, clock):
         assert "gone" in dead.reason
         assert jobs.dead.purge() == 1
         assert jobs.stats() == seglog.QueueStats(0, 0, 0, 0, 0, None)
+
+
+def test_a_dead_message_that_its_batch_does_not_have_is_a_dead_job_without_contents(path, clock):
+    """The journal names it under a right checksum; nobody has read the entry when that is."""
+    with opened(path, clock) as jobs:
+        jobs.put_many([b"a", b"b"])
+        jobs.flush()
+        contents = read_journal(path)
+        QueueJournal(OsFileSystem(), path, contents.journal_id + 1, "queue", [
+            Change(JournalKind.DEAD, [(0, 0, 7, 3)], text="why")], "batch").close()
+        shutil.copytree(path, path.with_name("copy"))
+    with opened(path.with_name("copy"), clock) as jobs:
+        [dead] = jobs.dead
+        assert (dead.id, dead.attempt, dead.reason) == ("0:0:7", 3, "why")
+        with pytest.raises(SeglogError):
+            dead.value  # noqa: B018
+        assert values(jobs) == [b"a", b"b"]
+        assert jobs.dead.purge() == 1
+    with opened(path.with_name("copy"), clock) as jobs:
+        assert list(jobs.dead) == []
+        assert values(jobs) == [b"a", b"b"]
 
 
 def test_an_encrypted_batch_of_another_program_holds_nobody_up(path, clock):

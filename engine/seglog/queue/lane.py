@@ -709,7 +709,11 @@ class Lane:
             fields = frame.fields()
             if fields.is_batch != (at[2] >= 0):     # a batch that cannot be read is dead as a whole
                 return None, None, None
-            return frame, fields, batch_of(frame).messages[at[2]] if fields.is_batch else None
+            if not fields.is_batch:
+                return frame, fields, None
+            messages = batch_of(frame).messages
+            # (As in purge_dead: the journal may name one that is not there.)
+            return (frame, fields, messages[at[2]]) if at[2] < len(messages) else (None, None, None)
         except UNREADABLE:
             return None, None, None
 
@@ -735,10 +739,14 @@ class Lane:
             self.check()
             dead = [at for at in messages if at in self.leases.dead]
             sizes = dict(map(self._sized, dead))
+            # A journal may name messages that their batch does not have: only the journal knows them.
+            if strange := [at for at, size in sizes.items() if at[2] >= size]:
+                self._journal.append(Change(JournalKind.READY, [(*at, 0) for at in strange], self._clock.now_ms()))
+                sizes = {at: size for at, size in sizes.items() if at[2] < size}
             if sizes:
                 self._journal.append(Change(JournalKind.ACKED, [(*at, size) for at, size in sizes.items()]))
                 self._finish(sizes)
-                self.leases.forget(dead)
+            self.leases.forget(dead)
             journal, number = self._journal, self._journal.number
         if wait:
             journal.await_number(number)

@@ -234,7 +234,7 @@ def _parse_body(
     items = [JournalItem._make(fields) for fields in ITEM.iter_unpack(body[BODY.size : items_end])]
     for item in items:
         lowest = item.batch_index + 1 if found is JournalKind.ACKED else 0
-        if max(item.ledger_id, item.entry_id) > MAX_ID or item.batch_index < -1 or item.number < lowest:
+        if item.ledger_id > MAX_ID or item.entry_id > MAX_UINT32 or item.batch_index < -1 or item.number < lowest:
             raise _invalid(f"message {item.ledger_id}:{item.entry_id}:{item.batch_index}", position, file)
     if found is JournalKind.UNIQUE and sum(item.number for item in items) != len(body) - items_end:
         raise _invalid("keys", position, file)
