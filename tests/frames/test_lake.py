@@ -1,6 +1,7 @@
 """`seglog.write_table`: the same rows in files of a lake, on from where they ended, whole after a kill."""
 import datetime as dt
 import json
+import os
 
 import duckdb
 import pyarrow.dataset
@@ -8,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 import seglog
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, StorageError
 from seglog.frames.lake import RANGE_KEY, ParquetTable
 from seglog.fs.files import OsFileSystem
 
@@ -163,3 +164,12 @@ def test_chosen_columns_and_transactions(golden_kafka, tmp_path):
     assert table["offset"].to_pylist() == committed
     assert set(table.column_names) == {"value", "offset", "timestamp", "topic", "partition"}
     assert seglog.write_table(directory, tmp_path / "lake", columns=["value"], isolation="read_committed") == []
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(data, tmp_path):
+    seglog.write_table(data, tmp_path / "lake")
+    file = next((tmp_path / "lake").rglob("*.parquet"))
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(StorageError, match="not a regular file"):
+        seglog.write_table(data, tmp_path / "lake")

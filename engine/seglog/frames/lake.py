@@ -115,6 +115,8 @@ class ParquetTable:
     def _footer(self, path: Path) -> tuple[_Told, dict[str, str]]:
         """The range of a file, and the form of its keys and values."""
         try:
+            if not path.is_file():      # or pyarrow waits for who writes to a pipe
+                raise ValueError("not a regular file")
             footer = self._parquet.read_metadata(path)
             metadata = footer.metadata or {}
         except Exception as error:
