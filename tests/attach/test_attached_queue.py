@@ -5,11 +5,11 @@ import signal
 import stat
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import seglog
+from seglog.attach import desk
 from seglog.errors import (
     InvalidArgumentError,
     LeaseLostError,
@@ -175,14 +175,14 @@ def test_when_the_owner_is_killed_an_attached_process_takes_over_and_keeps_its_j
     owner.does("jobs.get(timeout=0)")
     mine, late = jobs.get_many(2, timeout=0)
     owner.kill()
-    new = jobs.get(timeout=60)
+    owners, new = jobs.get(timeout=60), jobs.get(timeout=60)
     assert "owner" in repr(jobs)
-    assert (new.value, new.attempt) == (b"new", 1)
+    assert (owners.value, owners.attempt, new.value, new.attempt) == (b"owner", 2, b"new", 1)
     mine.extend(600)
     mine.ack()
     late.nack(delay=0)
-    found = {job.value: job.attempt for job in (jobs.get(timeout=60), jobs.get(timeout=60))}
-    assert found == {b"owner": 2, b"late": 2}
+    again = jobs.get(timeout=60)
+    assert (again.value, again.attempt) == (b"late", 2)
     assert jobs.get(timeout=0) is None
     late.ack()      # of an older attempt
     with pytest.raises(LeaseLostError):
@@ -191,6 +191,47 @@ def test_when_the_owner_is_killed_an_attached_process_takes_over_and_keeps_its_j
     with Other(path) as third:
         third.does("jobs.put(b'third')")
     assert jobs.get(timeout=0).value == b"third"
+
+
+HOLDS_FOR_LONG = "from seglog.attach import desk; desk.HOLD_S = 600"
+
+
+def test_the_jobs_of_a_dead_owner_come_back_while_those_of_others_are_kept(owner, jobs, path, monkeypatch):
+    monkeypatch.setattr(desk, "HOLD_S", 600)
+    with Other(path) as slow:
+        owner.does("jobs.put_many([b'owner', b'slow'])")
+        owner.does("jobs.get(timeout=0)")
+        slow.does("(job := jobs.get(timeout=0)).value")
+        slow.does("jobs.stats()")
+        slow.stop()         # it presents its job late
+        owner.kill()
+        job = jobs.get(timeout=60)
+        assert (job.value, job.attempt) == (b"owner", 2)
+        assert jobs.get(timeout=0) is None
+        assert jobs.stats().in_flight == 2
+        slow.send(signal.SIGCONT)
+        slow.does("job.ack()")
+        assert jobs.stats().in_flight == 1
+
+
+def test_the_jobs_that_an_owner_took_before_it_was_one_come_back_when_it_dies(owner, path):
+    owner.does("jobs.put_many([b'second', b'third', b'new'])")
+    with Other(path) as second, Other(path) as third:
+        for other in (second, third):
+            other.does(HOLDS_FOR_LONG)
+            other.does("(job := jobs.get(timeout=0)).value")
+            other.does("jobs.stats()")          # by the same connection: the job was heard of
+        third.stop()                            # so that it is the second that takes over
+        owner.kill()
+        assert second.does("jobs.stats().in_flight") == 2
+        assert "owner" in second.does("repr(jobs)")
+        third.send(signal.SIGCONT)
+        assert third.does("jobs.get(timeout=60).value") == b"new"
+        second.kill()
+        assert third.does("(lambda job: (job.value, job.attempt))(jobs.get(timeout=60))") == (b"second", 2)
+        assert third.does("jobs.get(timeout=0)") is None
+        third.does("job.ack()")
+        assert third.does("jobs.stats().in_flight") == 2
 
 
 def test_when_the_owner_closes_the_others_go_on_with_their_jobs(owner, jobs, path):
@@ -341,9 +382,7 @@ def test_a_class_below_queue_is_not_opened_as_a_shared_queue(path):
 
 def test_an_owner_that_is_stopped_holds_no_call_up_that_has_a_timeout(owner, jobs):
     job_id = jobs.put(b"x")
-    owner.send(signal.SIGSTOP)
-    status = Path(f"/proc/{owner.process.pid}/status")
-    wait_for(lambda: "\nState:\tT" in status.read_text())
+    owner.stop()
     assert jobs.get(timeout=0.1) is None
     with pytest.raises(StorageError, match="does not answer"):
         jobs.put(b"y", timeout=0.1)

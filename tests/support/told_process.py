@@ -3,8 +3,9 @@ import ast
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
-from support.waiting import line_of
+from support.waiting import line_of, wait_for
 
 PROGRAM = """
 import os, signal, sys, threading, time
@@ -61,6 +62,12 @@ class Other:
 
     def send(self, number):
         self.process.send_signal(number)
+
+    def stop(self):
+        """Stop it, until SIGCONT."""
+        self.send(signal.SIGSTOP)
+        status = Path(f"/proc/{self.process.pid}/status")
+        wait_for(lambda: "\nState:\tT" in status.read_text())
 
     def kill(self):
         self.process.kill()

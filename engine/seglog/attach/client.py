@@ -29,6 +29,11 @@ class Client:
         self._busy: set[Channel] = set()
         self._main, hello = self._connect(None, is_main=True, held=held)
         self.positions = _positions(hello.get("positions"))
+        owner = hello.get("owner")
+        if not isinstance(owner, str):
+            raise ProtocolError("not the answer of a seglog process")
+        # Its id, as a holder of jobs.
+        self.owner = owner
 
     def _connect(
         self, until: float | None, *, is_main: bool, held: list[list[object]] | None = None

@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from seglog._kernels.crc import crc32c
 from seglog._kernels.quick_lock import QuickLock
 from seglog.attach.channel import FRAME_BYTES, FRAME_JOBS, Header
 from seglog.attach.errors_sent import error_sent
@@ -41,8 +42,10 @@ _SINCE_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 class Desk:
     """Thread-safe. `answer` is the one way in; what it gets is not trusted."""
 
-    def __init__(self, queue: OwnedQueue) -> None:
+    def __init__(self, queue: OwnedQueue, owner: str) -> None:
+        """`owner`: the id of this process, as a holder."""
         self.queue = queue
+        self.owner = owner
         self._lock = QuickLock()
         # The jobs that holders have, by id, and whose they are.
         self._out: dict[str, tuple[str, Job]] = {}
@@ -72,15 +75,17 @@ class Desk:
             for priority, lane in list(self.queue._lanes.items())
         }
 
-    def hold(self) -> None:
-        """After the owner died: keep jobs that may be out for their holders, who come back soon (`adopt`)."""
+    def hold(self, gone: str | None) -> None:
+        """After the owner died: keep jobs that others may have for them, who come back soon (`adopt`). `gone`: the
+        owner, if that is known: its jobs are delivered again at once."""
         queue = self.queue
+        not_held = (0, None if gone is None else number_of(gone))
         with queue._lock:
             ends_ns = queue._clock.monotonic_ns() + int(HOLD_S * 1e9)
             for lane in queue._in_order:
                 leases = lane.leases
                 for message, attempt in list(leases.attempts.items()):
-                    if not leases.is_held(message):
+                    if leases.holders.get(message, 0) not in not_held and not leases.is_held(message):
                         leases.deliver(message, attempt, ends_ns)
 
     def adopt(self, holder: str, held: object) -> None:
@@ -230,7 +235,7 @@ class Desk:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = _SLICE_S if deadline is None else min(deadline - time.monotonic(), _SLICE_S)
-            jobs = self.queue.get_many(min(count, FRAME_JOBS), max(left_s, 0), lease=lease)
+            jobs = self.queue._take_for(number_of(holder), min(count, FRAME_JOBS), max(left_s, 0), lease)
             if holder not in self._present:
                 self.queue.release(jobs)
                 return {"jobs": []}, []
@@ -328,6 +333,11 @@ class Desk:
     def _flush(self, holder: str, header: Header, values: list[bytes]) -> Answer:
         self.queue.flush()
         return {}, []
+
+
+def number_of(holder: str) -> int:
+    """What the journal calls a process that is attached: never 0."""
+    return crc32c(holder.encode("utf-8", "surrogatepass")) + 1
 
 
 def jobs_sent(jobs: Sequence[Job]) -> tuple[Header, list[bytes], list[Job]]:

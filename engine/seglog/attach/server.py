@@ -128,7 +128,8 @@ class DeskServer:
             raise GoneError
         if hello.get("is_main") is True:
             self._desk.adopt(holder, hello.get("held", []))
-        channel.send({"version": VERSION, "positions": self._desk.positions()}, deadline=deadline)
+        answer = {"version": VERSION, "positions": self._desk.positions(), "owner": self._desk.owner}
+        channel.send(answer, deadline=deadline)
         return holder, hello.get("is_main") is True
 
     def _watch(self, channel: Channel, holder: str) -> None:

@@ -121,14 +121,15 @@ class SharedQueue(Queue):
     # --- roles -------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._role = role = self._found_role(_OPENING_S, is_takeover=False)
+        self._role = role = self._found_role(_OPENING_S)
         if isinstance(role, Client):
             self._has_thread = True
             PROCESS_END.add(self)
             start_thread(self._stay, (role,))
 
-    def _found_role(self, patience_s: float, *, is_takeover: bool) -> "_Owner | Client":
-        """Attach to the owner, or be it. Raises what Queue raises."""
+    def _found_role(self, patience_s: float, gone: str | None = None) -> "_Owner | Client":
+        """Attach to the owner, or be it. `gone`: the owner that this process was attached to. Raises what Queue
+        raises."""
         ends = time.monotonic() + patience_s
         while True:
             try:
@@ -137,7 +138,7 @@ class SharedQueue(Queue):
                 if isinstance(error, ProtocolError):
                     raise
             try:
-                return self._owner(is_takeover=is_takeover)
+                return self._owner(gone)
             except LogLockedError as error:
                 # It has the lock, and does not listen yet.
                 if time.monotonic() >= ends or self._is_ending:
@@ -148,13 +149,13 @@ class SharedQueue(Queue):
                     raise
             time.sleep(_LOOK_AGAIN_S)
 
-    def _owner(self, *, is_takeover: bool) -> _Owner:
+    def _owner(self, gone: str | None) -> _Owner:
         queue = OwnedQueue(self.path, **self._opening)
         try:
-            desk = Desk(queue)
+            desk = Desk(queue, self._holder)
             # (A socket that is left over: its owner was killed.)
-            if is_takeover or os.path.lexists(self.path / SOCKET):
-                desk.hold()
+            if gone is not None or os.path.lexists(self.path / SOCKET):
+                desk.hold(gone)
             desk.adopt(self._holder, self._presented())
             return _Owner(queue, desk, DeskServer(self.path, desk))
         except BaseException:
@@ -182,7 +183,7 @@ class SharedQueue(Queue):
                 client.end()
                 client.close()
                 try:
-                    role: _Owner | Client | SeglogError = self._found_role(_TAKEOVER_S, is_takeover=True)
+                    role: _Owner | Client | SeglogError = self._found_role(_TAKEOVER_S, client.owner)
                 except SeglogError as error:
                     role = error
                 except Exception as error:

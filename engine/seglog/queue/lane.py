@@ -382,8 +382,8 @@ class Lane:
     # --- taking ------------------------------------------------------------------------------
     # All of these are called with the lock.
 
-    def take(self, count: int, lease_ns: int) -> list[Job]:
-        """Deliver at most `count` jobs that are due."""
+    def take(self, count: int, lease_ns: int, holder: int) -> list[Job]:
+        """Deliver at most `count` jobs that are due. `holder`: a number of the process that gets them, 0 for this."""
         taken: list[Job] = []
         before: list[int] = []
         try:
@@ -401,7 +401,7 @@ class Lane:
                 job.attempt = attempts + 1
                 taken.append(job)
             if taken:
-                self._deliver(taken, lease_ns)
+                self._deliver(taken, lease_ns, holder)
         except BaseException:
             # Interrupted, or the journal failed: nobody gets these jobs.
             self._is_torn = True
@@ -412,15 +412,20 @@ class Lane:
             self._taking.clear()
         return taken
 
-    def _deliver(self, jobs: Sequence[Job], lease_ns: int) -> None:
+    def _deliver(self, jobs: Sequence[Job], lease_ns: int, holder: int) -> None:
         ends_ns = self._clock.monotonic_ns() + lease_ns
         ends_ms = self._clock.now_ms() + lease_ns // 1_000_000
-        self._journal.append(Change(JournalKind.DELIVERED, [(*job._at, job.attempt) for job in jobs], ends_ms))
+        self._journal.append(
+            Change(JournalKind.DELIVERED, [(*job._at, job.attempt) for job in jobs], ends_ms, holder)
+        )
         self.leases.tidy()
         deliver, again = self.leases.deliver, 0
         for job in jobs:
             deliver(job._at, job.attempt, ends_ns)
             again += job.attempt > 1
+        if holder or self.leases.holders:
+            for job in jobs:
+                self.leases.assign(job._at, holder)
         self._counts.deliveries.add(len(jobs))
         self._counts.redeliveries.add(again)
         if self._journal.position > self._checkpoint_at:

@@ -491,17 +491,23 @@ class OwnedQueue(OpenHandle):
         return self._take(max_jobs, timeout, lease)
 
     def _take(self, count: int, timeout: timedelta | float | None, lease: timedelta | float | None) -> list[Job]:
+        return self._take_for(0, count, timeout, lease)
+
+    def _take_for(
+        self, holder: int, count: int, timeout: timedelta | float | None, lease: timedelta | float | None
+    ) -> list[Job]:
+        """Take jobs for the process with this number; 0: this process."""
         deadline = None if timeout is None else time.monotonic() + duration_ns("timeout", timeout) / 1e9
         lease_ns = self._options.lease_ns if lease is None else duration_ns("lease", lease)
         letters = self._letters
         while True:
             if letters is not None and letters.is_due:
                 letters.send()
-            jobs = self._wait_for_jobs(count, deadline, lease_ns)
+            jobs = self._wait_for_jobs(count, deadline, lease_ns, holder)
             if jobs is not None:
                 return jobs
 
-    def _wait_for_jobs(self, count: int, deadline: float | None, lease_ns: int) -> list[Job] | None:
+    def _wait_for_jobs(self, count: int, deadline: float | None, lease_ns: int, holder: int) -> list[Job] | None:
         """None: look again; dead letters are due."""
         letters = self._letters
         with self._changed:
@@ -509,7 +515,7 @@ class OwnedQueue(OpenHandle):
                 # Noted before the first look, so that what comes after it wakes this thread.
                 seen = self._changed.number
                 self._check()
-                jobs = [] if self._is_paused else self._take_now(count, lease_ns)
+                jobs = [] if self._is_paused else self._take_now(count, lease_ns, holder)
                 if jobs:
                     return jobs
                 left_s = None if deadline is None else deadline - time.monotonic()
@@ -519,13 +525,13 @@ class OwnedQueue(OpenHandle):
                     return jobs
                 self._sleep(seen, left_s)
 
-    def _take_now(self, count: int, lease_ns: int) -> list[Job]:
+    def _take_now(self, count: int, lease_ns: int, holder: int) -> list[Job]:
         lanes = self._in_order
         if len(lanes) == 1:
-            return lanes[0].take(count, lease_ns)
+            return lanes[0].take(count, lease_ns, holder)
         jobs: list[Job] = []
         for lane in lanes:
-            jobs += lane.take(count - len(jobs), lease_ns)
+            jobs += lane.take(count - len(jobs), lease_ns, holder)
             if len(jobs) == count:
                 break
         return jobs

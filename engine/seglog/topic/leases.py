@@ -35,13 +35,15 @@ class Death(NamedTuple):
 
 class Leases:
     """`attempts`: of each message that was delivered and is not acknowledged, the number of deliveries. `out`,
-    `waiting` (when it is due, ms since 1970) and `dead`: each message is in one of them at most."""
+    `waiting` (when it is due, ms since 1970) and `dead`: each message is in one of them at most. `holders`: the number
+    of the process that has it, unless that is the one with the queue."""
 
     def __init__(self) -> None:
         self.attempts: dict[Message, int] = {}
         self.out: dict[Message, JobLease] = {}
         self.waiting: dict[Message, int] = {}
         self.dead: dict[Message, Death] = {}
+        self.holders: dict[Message, int] = {}
         # The order of the times in `out` and `waiting`; also of some that are not valid any more.
         self._ends: list[tuple[int, Message]] = []
         self._dues: list[tuple[int, Message]] = []
@@ -59,6 +61,13 @@ class Leases:
         self.out[message] = tuple.__new__(JobLease, (attempt, ends_ns))
         heappush(self._ends, (ends_ns, message))
 
+    def assign(self, message: Message, holder: int) -> None:
+        """It is handed out to this process; 0: the one with the queue."""
+        if holder:
+            self.holders[message] = holder
+        elif self.holders:
+            self.holders.pop(message, None)
+
     def extend(self, message: Message, ends_ns: int) -> None:
         """Its lease ends at another time."""
         self.out[message] = JobLease(self.out[message].attempt, ends_ns)
@@ -67,6 +76,7 @@ class Leases:
     def give_back(self, message: Message, attempt: int) -> None:
         """It was not handed out after all: it had so many deliveries before."""
         self.out.pop(message, None)
+        self.assign(message, 0)
         if attempt:
             self.attempts[message] = attempt
         else:
@@ -88,6 +98,7 @@ class Leases:
         while (next_ns := self.next_end_ns()) is not None and next_ns <= now_ns:
             message = heappop(self._ends)[1]
             del self.out[message]
+            self.assign(message, 0)
             over.append(message)
         return over
 
@@ -97,6 +108,7 @@ class Leases:
         """It was refused and is due again at `due_ms`, or it was dead and is requeued."""
         self.waiting[message] = due_ms      # first: see repair
         heappush(self._dues, (due_ms, message))
+        self.assign(message, 0)
         self.out.pop(message, None)
         self.dead.pop(message, None)
 
@@ -128,12 +140,15 @@ class Leases:
     def bury(self, message: Message, attempt: int, at_ms: int, reason: str) -> None:
         """It is dead: not delivered until it is taken back."""
         self.dead[message] = Death(attempt, at_ms, reason)      # first: see repair
+        self.assign(message, 0)
         self.out.pop(message, None)
         self.waiting.pop(message, None)
         self.attempts.pop(message, None)
 
     def finish(self, message: Message) -> None:
         """It was acknowledged."""
+        if self.holders:
+            self.assign(message, 0)
         self.attempts.pop(message, None)
         if self.out.pop(message, None) is None:
             self.waiting.pop(message, None)
@@ -167,6 +182,7 @@ class Leases:
                     self.waiting.pop(message, None)
                     if message not in self.dead:
                         self.attempts[message] = number
+                        self.assign(message, record.holder)
                 case JournalKind.ACKED:
                     self.finish(message)
                 case JournalKind.WAITING:
@@ -181,9 +197,15 @@ class Leases:
 
     def changes(self) -> Iterator[Change]:
         """Yield what makes this state, for the beginning of a journal."""
-        yield from _in_parts(JournalKind.DELIVERED, [
-            (*message, attempt) for message, attempt in self.attempts.items() if message not in self.waiting
-        ])
+        delivered: dict[int, list[tuple[int, int, int, int]]] = {}
+        for message, attempt in self.attempts.items():
+            if message not in self.waiting:
+                delivered.setdefault(self.holders.get(message, 0), []).append((*message, attempt))
+        for holder, items in delivered.items():
+            yield from (
+                Change(JournalKind.DELIVERED, items[at : at + _ITEMS], holder=holder)
+                for at in range(0, len(items), _ITEMS)
+            )
         for message, due_ms in self.waiting.items():
             attempt = self.attempts.get(message, 0)
             yield Change(JournalKind.WAITING if attempt else JournalKind.READY, [(*message, attempt)], due_ms)
@@ -198,7 +220,3 @@ class Leases:
 
 # Items of one record: of a kind whose number nothing bounds.
 _ITEMS = 10_000
-
-
-def _in_parts(kind: JournalKind, items: list[tuple[int, int, int, int]]) -> Iterator[Change]:
-    return (Change(kind, items[at : at + _ITEMS]) for at in range(0, len(items), _ITEMS))

@@ -54,7 +54,7 @@ class JournalKind(enum.IntEnum):
     """What a record tells. `number` of its items: the batch's size for ACKED, otherwise the attempt."""
 
     SUBSCRIPTION = 1    # the text is the name of the subscription with this number
-    DELIVERED = 2       # until `at_ms`, to `holder`
+    DELIVERED = 2       # until `at_ms`, to the process `holder`; 0: the one that writes the journal
     ACKED = 3
     WAITING = 4         # to be delivered again at `at_ms`
     DEAD = 5            # given up at `at_ms`; the text is the reason
