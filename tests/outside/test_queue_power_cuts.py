@@ -23,6 +23,14 @@ def test_what_was_promised_outlives_a_power_cut(record, power_cuts, holds, fsync
 
 
 @pytest.mark.parametrize("fsync", MODES if FULL else ["batch"])
+def test_what_a_shared_queue_promised_outlives_a_power_cut_beside_a_takeover(record, power_cuts, holds, fsync):
+    """Its owners are killed, between calls and in them, or close it."""
+    cases = [record(record_queue, "shared", seed, fsync, steps=120 if FULL else 60) for seed in SEEDS]
+    power_cuts.judge_all([(case, STATES, number) for number, case in enumerate(cases)], again=3 if FULL else 1)
+    holds(STATES * len(cases) // 2)
+
+
+@pytest.mark.parametrize("fsync", MODES if FULL else ["batch"])
 def test_threads_that_share_a_sync_outlive_a_power_cut(record, power_cuts, holds, fsync):
     kinds = QUEUE_KINDS if FULL else QUEUE_KINDS[:1]
     cases = [

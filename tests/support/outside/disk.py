@@ -268,6 +268,8 @@ class Disk:
                 self._rename(event)
             case "L":
                 self._change(self.names[self._place(event.path)], to=self._place(event.other))
+            case "U" if event.path.endswith(".sock"):
+                pass        # bind made it, which is not recorded: a power cut leaves it, or it does not
             case "U":
                 place = self._place(event.path)
                 self._change(self.names[place], away=place)

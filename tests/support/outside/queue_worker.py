@@ -17,7 +17,11 @@ A job is told by its number. Notes (notes.py; the witness is queue_witness.py):
     flush, flushed; close, closed
     failed WHAT, dead WHAT  as in log_worker.py
 """
+import os
+import signal
+
 import seglog
+from seglog.attach.channel import Channel
 from seglog.clock import ManualClock
 from seglog.errors import LeaseLostError
 from seglog.queue import lane
@@ -33,6 +37,9 @@ WEIGHTS = {
     "jobs": {"add": 36, "take": 30, "ack": 24, "nack": 10, "pass time": 8, "requeue": 3, "purge dead": 2, "purge": 1,
              "flush": 3, "pause": 2, "reopen": 4},
     "keys": {"add": 50, "take": 26, "ack": 26, "nack": 4, "pass time": 4, "flush": 2, "reopen": 4},
+    # Beside another process that owns the queue, until it is killed or this one takes over from it.
+    "shared": {"add": 36, "take": 30, "ack": 24, "nack": 10, "pass time": 8, "requeue": 3, "purge dead": 2, "purge": 1,
+               "flush": 3, "pause": 2, "reopen": 4, "kill": 4, "kill in between": 4},
 }
 
 
@@ -53,17 +60,23 @@ class QueueWorker(Worker):
         self.weights = WEIGHTS[kind]
         self.beside = tuple(deed for deed in self.weights if deed not in ("add", "reopen", "purge", "pause"))
         self.clock = ManualClock(BEGIN_MS)
-        self.jobs, self.out = None, []
+        self.jobs, self.out, self.owner = None, [], None
 
     # --- there and back ------------------------------------------------------------------------
 
     def open(self):
         self.note("now", self.clock.now_ms())
         self.out = []
-        self.jobs = seglog.Queue(
-            self.path, fsync=self.fsync, clock=self.clock, config=CONFIG, max_attempts=MAX_ATTEMPTS, **OPTIONS
-        )
+        if self.kind == "shared":
+            self.owner = Owner(self)
+        self.jobs = self.opened()
         self.note("opened", [number_of(job) for job in self.jobs.dead])
+
+    def opened(self):
+        return seglog.Queue(
+            self.path, fsync=self.fsync, clock=self.clock, config=CONFIG, max_attempts=MAX_ATTEMPTS,
+            attach=self.kind == "shared", **OPTIONS,
+        )
 
     def close(self):
         self.note("close")
@@ -73,6 +86,31 @@ class QueueWorker(Worker):
     def let_go(self):
         if self.jobs is not None:
             self.jobs.close()
+        if self.owner is not None:
+            self.owner.end()
+            self.owner = None
+
+    def kill_owner(self):
+        """This process takes over, and hands the queue to another one."""
+        self.owner.kill()
+        self.owner.end()
+        self.jobs.stats()
+        self.owner = Owner(self)
+        self.jobs.close()       # what this process has comes back
+        self.out = []
+        self.jobs = self.opened()
+        while self.jobs.is_owner:
+            self.jobs.close()
+            self.jobs = self.opened()
+
+    def kill_owner_in_between(self, chance):
+        """The same, when it has done what a call asks for, and nobody was told."""
+        self.owner.let_die()
+        self.do(chance.choice(["add", "add", "take", "ack", "nack"]), chance)
+        # A delivery may have been counted that never arrived, and was made again.
+        self.note("get")
+        self.note("failed", "the owner was killed")
+        self.kill_owner()
 
     # --- deeds -----------------------------------------------------------------------------------
 
@@ -120,6 +158,8 @@ class QueueWorker(Worker):
                 self.note("nacked", number_of(job))
             case "pass time":
                 self.clock.advance(chance.choice([1_000, 3_000, 120_000]))
+                if self.owner is not None:
+                    self.owner.set_clock(self.clock.now_ms())
                 self.note("now", self.clock.now_ms())
             case "requeue":
                 self.note("requeue")
@@ -147,6 +187,64 @@ class QueueWorker(Worker):
                 self.note("paused", False)
             case "reopen":
                 self.reopen()
+            case "kill":
+                self.kill_owner()
+            case "kill in between":
+                self.kill_owner_in_between(chance)
+
+
+DIE = 1     # in place of a time
+
+
+class Owner:
+    """A child of the worker that opens the queue before it, or attaches to it and takes over when it closes."""
+
+    def __init__(self, worker):
+        asked, self._ask = os.pipe()
+        self._answers, answers = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            try:
+                os.close(self._ask)
+                self._own(worker, asked, answers)
+            finally:
+                os._exit(0)
+        os.close(asked)
+        os.close(answers)
+        self._wait()
+
+    @staticmethod
+    def _own(worker, asked, answers):
+        jobs = worker.opened()
+        os.write(answers, b".")
+        while asks := int.from_bytes(os.read(asked, 8)):
+            if asks == DIE:
+                Channel.send = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+            else:
+                worker.clock.set(asks)
+            os.write(answers, b".")
+        jobs.close()
+
+    def _wait(self):
+        if os.read(self._answers, 1) != b".":
+            raise AssertionError("the process that owns the queue has ended")
+
+    def set_clock(self, now_ms):
+        os.write(self._ask, now_ms.to_bytes(8))
+        self._wait()
+
+    def let_die(self):
+        """Let it kill itself in place of its next answer."""
+        self.set_clock(DIE)
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+
+    def end(self):
+        """Let it close the queue, if it was not killed."""
+        os.close(self._ask)
+        os.close(self._answers)
+        os.waitpid(self.pid, 0)
 
 
 def main():
