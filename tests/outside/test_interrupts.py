@@ -82,12 +82,13 @@ def test_interrupts_by_chance(in_memory, recorder, fsync, threads, linger_ms):
 # door: threads, interrupts. (A server takes longer to begin than an append.)
 DOORS = {
     "cursor": (8, 2_000), "follow": (8, 500), "cleaner": (4, 500), "serve": (2, 40), "loop": (4, 500),
-    "ledger": (4, 1_000), "managed": (4, 800), "delayed": (4, 1_000),
+    "ledger": (4, 1_000), "managed": (4, 800), "delayed": (4, 1_000), "attached": (8, 500),
 }
 if FULL:
     DOORS = {
         "cursor": (8, 100_000), "follow": (8, 100_000), "cleaner": (4, 20_000), "serve": (2, 2_000),
         "loop": (4, 20_000), "ledger": (4, 20_000), "managed": (4, 20_000), "delayed": (4, 20_000),
+        "attached": (8, 20_000),
     }
 
 

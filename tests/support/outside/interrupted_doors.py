@@ -1,5 +1,5 @@
 """Public doors whose threads are interrupted at random moments: named readers, followers, the cleaner, servers, event
-loops, ledgers, delayed messages.
+loops, ledgers, delayed messages, shared queues.
 
     python -m support.outside.interrupted_doors '{"door": "cursor", "path": "data/orders-0", "threads": 8, ...}'
 
@@ -17,6 +17,7 @@ from seglog.errors import IdleTimeoutError, LogClosedError, LogLockedError, Offs
 from seglog.upkeep.cleaner import clean
 from support.outside.doors import HANG_S, Doors
 from support.outside.interrupted_loop import LoopDoor
+from support.outside.interrupted_queue import AttachedDoor
 from support.outside.interrupted_topics import DelayedDoor, LedgerDoor, ManagedDoor
 
 SMALL = {"segment.bytes": 4000, "index.interval.bytes": 500}
@@ -294,7 +295,7 @@ class ServeDoor(Doors):
 
 DOORS = {
     "cursor": CursorDoor, "follow": FollowDoor, "cleaner": CleanerDoor, "serve": ServeDoor, "loop": LoopDoor,
-    "ledger": LedgerDoor, "managed": ManagedDoor, "delayed": DelayedDoor,
+    "ledger": LedgerDoor, "managed": ManagedDoor, "delayed": DelayedDoor, "attached": AttachedDoor,
 }
 
 

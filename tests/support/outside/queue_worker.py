@@ -17,15 +17,12 @@ A job is told by its number. Notes (notes.py; the witness is queue_witness.py):
     flush, flushed; close, closed
     failed WHAT, dead WHAT  as in log_worker.py
 """
-import os
-import signal
-
 import seglog
-from seglog.attach.channel import Channel
 from seglog.clock import ManualClock
 from seglog.errors import LeaseLostError
 from seglog.queue import lane
 from support.outside.worker import Worker
+from support.owner_process import OwnerProcess
 
 BEGIN_MS = 1_700_000_000_000
 MAX_ATTEMPTS = 3
@@ -68,7 +65,7 @@ class QueueWorker(Worker):
         self.note("now", self.clock.now_ms())
         self.out = []
         if self.kind == "shared":
-            self.owner = Owner(self)
+            self.owner = OwnerProcess(self.opened, self.clock)
         self.jobs = self.opened()
         self.note("opened", [number_of(job) for job in self.jobs.dead])
 
@@ -93,9 +90,8 @@ class QueueWorker(Worker):
     def kill_owner(self):
         """This process takes over, and hands the queue to another one."""
         self.owner.kill()
-        self.owner.end()
         self.jobs.stats()
-        self.owner = Owner(self)
+        self.owner = OwnerProcess(self.opened, self.clock)
         self.jobs.close()       # what this process has comes back
         self.out = []
         self.jobs = self.opened()
@@ -191,60 +187,6 @@ class QueueWorker(Worker):
                 self.kill_owner()
             case "kill in between":
                 self.kill_owner_in_between(chance)
-
-
-DIE = 1     # in place of a time
-
-
-class Owner:
-    """A child of the worker that opens the queue before it, or attaches to it and takes over when it closes."""
-
-    def __init__(self, worker):
-        asked, self._ask = os.pipe()
-        self._answers, answers = os.pipe()
-        self.pid = os.fork()
-        if not self.pid:
-            try:
-                os.close(self._ask)
-                self._own(worker, asked, answers)
-            finally:
-                os._exit(0)
-        os.close(asked)
-        os.close(answers)
-        self._wait()
-
-    @staticmethod
-    def _own(worker, asked, answers):
-        jobs = worker.opened()
-        os.write(answers, b".")
-        while asks := int.from_bytes(os.read(asked, 8)):
-            if asks == DIE:
-                Channel.send = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-            else:
-                worker.clock.set(asks)
-            os.write(answers, b".")
-        jobs.close()
-
-    def _wait(self):
-        if os.read(self._answers, 1) != b".":
-            raise AssertionError("the process that owns the queue has ended")
-
-    def set_clock(self, now_ms):
-        os.write(self._ask, now_ms.to_bytes(8))
-        self._wait()
-
-    def let_die(self):
-        """Let it kill itself in place of its next answer."""
-        self.set_clock(DIE)
-
-    def kill(self):
-        os.kill(self.pid, signal.SIGKILL)
-
-    def end(self):
-        """Let it close the queue, if it was not killed."""
-        os.close(self._ask)
-        os.close(self._answers)
-        os.waitpid(self.pid, 0)
 
 
 def main():
