@@ -184,7 +184,7 @@ def test_answers_that_no_owner_gives_raise_an_error_of_ours(tmp_path):
         channel = Channel(connection)
         try:
             first, _ = channel.receive()
-            channel.send({"version": VERSION, "positions": {}})
+            channel.send({"version": VERSION, "positions": {}, "owner": "x"})
             while first:
                 channel.receive()
                 answer = next(answers)

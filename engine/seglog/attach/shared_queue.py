@@ -23,6 +23,7 @@ from seglog.attach.channel import FRAME_JOBS, SOCKET, VALUES_BYTES_MAX, GoneErro
 from seglog.attach.client import Client
 from seglog.attach.desk import Desk
 from seglog.attach.server import DeskServer
+from seglog.clock import Clock, SystemClock
 from seglog.errors import (
     ForkedHandleError,
     InvalidArgumentError,
@@ -92,6 +93,7 @@ class SharedQueue(Queue):
             lease, options.get("max_attempts", 10), options.get("retry_delay", 1), options.get("max_retry_delay", 300),
             options.get("retry_jitter", 0.1), chance,
         ).lease_ns
+        self._clock: Clock = options.get("clock") or SystemClock()
         self._pid = os.getpid()
         self._holder = os.urandom(16).hex()
         self._home = _Home(self)
@@ -163,13 +165,17 @@ class SharedQueue(Queue):
             raise
 
     def _presented(self) -> list[list[object]]:
-        now_s = time.monotonic()
+        now_s = self._now_s()
         with self._guard:
             held = list(self._held)
         return [
             [job.id, job.attempt, job._ends_s - now_s]
             for job in held if not job.is_settled and job._ends_s > now_s
         ]
+
+    def _now_s(self) -> float:
+        """By the clock that leases are measured with, which stands still in tests."""
+        return self._clock.monotonic_ns() / 1e9
 
     def _stay(self, client: Client) -> None:
         """The thread of an attached process: wait for the end of the owner, take over or attach again."""
@@ -415,16 +421,14 @@ class SharedQueue(Queue):
             role = self._role
             if isinstance(role, _Owner) and not self._is_closed:
                 return role.queue._take(count, None if ends is None else max(ends - time.monotonic(), 0), lease_s)
-            # (Noted before the owner does: a job that is presented must not be too late.)
-            until_s = time.monotonic()
             try:
                 answer, values = self._ask_for_jobs(header, None if ends is None else ends + _GRACE_S)
             except TimeoutError:
                 return []
             if answer is None:
                 continue
-            now_s = max(until_s, time.monotonic())
-            jobs = [AttachedJob(self._home, sent, now_s + lease_s) for sent in jobs_received(answer, values)]
+            ends_s = self._now_s() + lease_s
+            jobs = [AttachedJob(self._home, sent, ends_s) for sent in jobs_received(answer, values)]
             with self._guard:
                 self._held.update(jobs)
             if jobs or ends is not None:
@@ -622,8 +626,8 @@ class _Home:
         queue = self._queue()
         lease_ns = duration_ns("lease", lease) if lease is not None else queue._lease_ns if queue is not None else 0
         self._ask({"call": "extend", "id": job.id, "attempt": job.attempt, "lease": lease_ns / 1e9})
-        if isinstance(job, AttachedJob):
-            job._ends_s = time.monotonic() + lease_ns / 1e9
+        if isinstance(job, AttachedJob) and queue is not None:
+            job._ends_s = queue._now_s() + lease_ns / 1e9
 
     def requeue(self, messages: object) -> int:
         raise AssertionError(messages)
