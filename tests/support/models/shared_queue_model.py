@@ -1,12 +1,22 @@
 """The model of a queue (queue_model.py) beside one that this process attaches to. Its owner is another process, which
-takes jobs, too, and is killed now and then."""
+takes jobs, too, and is killed now and then.
+
+    python -m support.models.shared_queue_model DIRECTORY PROGRAMS
+"""
+import random
+import shutil
+import sys
+from pathlib import Path
+
 import seglog
-from support.models.queue_model import LEASE_S, MAX_ATTEMPTS, RETRY_S, QueueBeside
+from seglog.queue import lane
+from support.models.queue_model import LEASE_S, MAX_ATTEMPTS, RETRY_S, QueueBeside, copy_soon
 from support.owner_process import OwnerProcess
 from support.waiting import wait_for
 
 # How long the next owner keeps jobs for their holders, and more.
 HELD_S = 2
+STEPS = 200     # of a program
 
 
 class SharedQueueBeside(QueueBeside):
@@ -102,3 +112,31 @@ class SharedQueueBeside(QueueBeside):
                 self.kill(is_in_put=True)
             case _:
                 super().step(name, number)
+
+
+class _Modules:
+    setattr = staticmethod(setattr)
+
+
+def main():
+    directory, programs = Path(sys.argv[1]), int(sys.argv[2])
+    lane.CHECKPOINT_BYTES = 2_000
+    copy_soon(_Modules)
+    for seed in range(programs):
+        chance, path, done = random.Random(seed), directory / f"queue-{seed}", []
+        beside = SharedQueueBeside(path)
+        try:
+            for _ in range(STEPS):
+                done.append((chance.choice(SharedQueueBeside.STEPS), chance.randrange(100)))
+                beside.step(*done[-1])
+            beside.check()
+        except BaseException as error:
+            error.add_note(f"seed {seed}, last steps {done[-12:]} of {len(done)}")
+            raise
+        finally:
+            beside.close()
+        shutil.rmtree(path)
+
+
+if __name__ == "__main__":
+    main()
