@@ -5,6 +5,8 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,8 @@ from seglog.errors import (
 )
 from support.told_process import Other
 from support.waiting import wait_for
+
+CONSUMERS = 1000 if os.environ.get("SEGLOG_TORTURE") else 50
 
 
 @pytest.fixture
@@ -378,6 +382,43 @@ def test_a_class_below_queue_is_not_opened_as_a_shared_queue(path):
         assert type(mails) is Mails
     with seglog.Queue(path, attach=True) as jobs:
         assert isinstance(jobs, seglog.Queue)
+
+
+def test_consumers_do_not_take_the_descriptors_that_the_owner_needs(path):
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); "
+    with Other(path, few + "jobs = seglog.Queue(path, attach=True)") as owner, seglog.Queue(path, attach=True) as jobs:
+        found = []
+        consumers = [threading.Thread(target=lambda: found.append(jobs.get(timeout=60))) for _ in range(80)]
+        for consumer in consumers:
+            consumer.start()
+        descriptors = Path(f"/proc/{owner.process.pid}/fd")
+        wait_for(lambda: len(list(descriptors.iterdir())) > 32)
+        for priority in range(1, 5):        # each needs files of its own
+            owner.does(f"jobs.put(b'x', priority={priority})")
+        owner.does("jobs.put_many([b'x'] * 76)")
+        for consumer in consumers:
+            consumer.join()
+        assert len({job.id for job in found}) == 80
+
+
+def test_many_consumers_that_wait_get_one_job_each_once(owner, jobs):
+    found = []
+
+    def consume():
+        found.append(jobs.get(timeout=600))
+        found[-1].ack()
+
+    consumers = [threading.Thread(target=consume) for _ in range(CONSUMERS)]
+    for consumer in consumers:
+        consumer.start()
+    descriptors = Path(f"/proc/{owner.process.pid}/fd")
+    wait_for(lambda: len(list(descriptors.iterdir())) > CONSUMERS)     # a connection each
+    owner.does(f"jobs.put_many([b'x'] * {CONSUMERS})")
+    for consumer in consumers:
+        consumer.join()
+    assert len({job.id for job in found}) == CONSUMERS
+    assert {job.attempt for job in found} == {1}
+    assert jobs.stats().backlog == 0
 
 
 def test_an_owner_that_is_stopped_holds_no_call_up_that_has_a_timeout(owner, jobs):

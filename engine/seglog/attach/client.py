@@ -13,7 +13,7 @@ from seglog.errors import ForkedHandleError, LogClosedError, ProtocolError
 from seglog.fs import local_socket
 
 # How long the owner may take to accept a connection.
-HELLO_S = 5.0
+HELLO_S = 30.0
 
 
 class Client:

@@ -32,7 +32,7 @@ from seglog.queue.queue import OwnedQueue
 Answer = tuple[Header, list[bytes]]
 
 # How long a wait for a job sleeps before it looks whether its holder is still there.
-_SLICE_S = 1.0
+_SLICE_S = 5.0
 # How long a process that takes a queue over keeps the jobs of the others for them.
 HOLD_S = 1.0
 _ID = re.compile(r"(?:(-?[0-9]{1,3})/)?([0-9]{1,18}):([0-9]{1,18})(?::([0-9]{1,9}))?")
@@ -102,12 +102,13 @@ class Desk:
                     self._note(holder, [job])
 
     def drop(self, holder: str) -> None:
-        """A holder is gone: its jobs are delivered again at once."""
+        """A holder is gone: its jobs are delivered again at once, and its waits for others end."""
         with self._lock:
             self._present.discard(holder)
             jobs = [job for whose, job in self._out.values() if whose == holder]
             self._out = {id_: one for id_, one in self._out.items() if one[0] != holder}
         self.end_leases(jobs)
+        self.queue._wake()
 
     @staticmethod
     def end_leases(jobs: Sequence[Job]) -> None:

@@ -7,6 +7,7 @@ A thread waits in the queue itself for a job, as one of this process does.
 """
 import errno
 import os
+import resource
 import socket
 import time
 from contextlib import suppress
@@ -38,6 +39,7 @@ class DeskServer:
         self._pid = os.getpid()
         self._listener = local_socket.listen(directory, SOCKET)
         self._is_stopped = False
+        self._connections_max = _connections_max()
         # Guards the two below.
         self._lock = QuickLock()
         self._channels: set[Channel] = set()
@@ -80,7 +82,7 @@ class DeskServer:
                 continue
             channel = Channel(connection)
             with self._lock:
-                is_welcome = not self._is_stopped and len(self._channels) < _CONNECTIONS_MAX
+                is_welcome = not self._is_stopped and len(self._channels) < self._connections_max
                 if is_welcome:
                     self._channels.add(channel)
             if not is_welcome:
@@ -212,3 +214,9 @@ class DeskServer:
         ends = time.monotonic() + timeout_s
         while self._threads and time.monotonic() < ends:
             time.sleep(0.001)
+
+
+def _connections_max() -> int:
+    """So many that half of the process's descriptors are left for files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(min(_CONNECTIONS_MAX, soft // 2), 1)
