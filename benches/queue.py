@@ -5,6 +5,8 @@ takes text. huey removes a job when it is taken, and so loses those in flight; p
 """
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +25,7 @@ TEXT = VALUE.decode()
 TURNS, JOBS = 40, 20
 BATCH = 100
 THREADS, JOBS_A_THREAD = 16, 10
+PROCESSES, JOBS_A_PROCESS = 4, 20
 # What a put and an acknowledgement write here: an entry in its batch; a delivery and an acknowledgement in the journal.
 ENTRY_BYTES, RECORD_BYTES = 330, 64
 RESERVED_BYTES = 16 << 20
@@ -132,6 +135,54 @@ class BareSyncs:
             os.close(file)
 
 
+# What each process of several opens, and how it does a turn. (litequeue and a table by hand do as huey does.)
+OPENED = {
+    "seglog": lambda path: ours(seglog.Queue(path, attach=True)),
+    "persist-queue": lambda path: persistqueues(
+        persistqueue.SQLiteAckQueue(path, auto_commit=True, multithreading=True, timeout=60)
+    ),
+    "huey": lambda path: hueys(SqliteStorage(filename=path, fsync=True, timeout=60)),
+}
+
+
+class Processes:
+    """Several that have one queue open, and do turns at the same time: `python -m benches.queue NAME PATH`."""
+
+    def __init__(self, name: str, path: Path, count: int) -> None:
+        self._all = [
+            subprocess.Popen(
+                [sys.executable, "-m", "benches.queue", name, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(count)
+        ]
+        self._wait()
+
+    def turn(self) -> None:
+        for process in self._all:
+            assert process.stdin is not None
+            print(JOBS_A_PROCESS, file=process.stdin, flush=True)
+        self._wait()
+
+    def _wait(self) -> None:
+        for process in self._all:
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                raise RuntimeError("a process of the bench has ended")
+
+    def close(self) -> None:
+        for process in self._all:
+            process.communicate()
+
+
+def main() -> None:
+    turn = OPENED[sys.argv[1]](sys.argv[2])
+    print(flush=True)
+    for jobs in sys.stdin:
+        turn(int(jobs))
+        print(flush=True)
+
+
 def by_threads(turn: Turn) -> Callable[[], None]:
     """The turn in many threads at once."""
     def all_of_them() -> None:
@@ -145,11 +196,19 @@ def by_threads(turn: Turn) -> Callable[[], None]:
 
 def run(bench: Bench, directory: Path, count: int) -> None:
     one, many, threads = "queue: one at a time", "queue: 100 a call", "queue: 16 threads"
-    if not any(map(bench.wanted, (one, many, threads))):
+    processes = "queue: 4 processes"
+    if not any(map(bench.wanted, (one, many, threads, processes))):
         return
     place = directory / "queues"
     place.mkdir()
     turns = TURNS if count >= 100_000 else 2
+    if bench.wanted(processes):
+        several = {name: Processes(name, place / f"{name} of several", PROCESSES) for name in OPENED}
+        bench.by_wall(processes, PROCESSES * JOBS_A_PROCESS, "jobs/s", {
+            name: contender.turn for name, contender in several.items()
+        }, {("seglog", "persist-queue"): Goal(), ("seglog", "huey"): Goal()}, turns=max(turns // 4, 2))
+        for contender in several.values():
+            contender.close()
     bare = BareSyncs(place)
     full, normal = (SqliteJobs(place / f"{mode}.db", mode) for mode in ("FULL", "NORMAL"))
     with seglog.Queue(place / "jobs") as queue, seglog.Queue(place / "unsynced", fsync="interval") as unsynced:
@@ -186,3 +245,7 @@ def run(bench: Bench, directory: Path, count: int) -> None:
             "seglog": by_threads(ours(queue)), "persist-queue": by_threads(durable["persist-queue"]),
         }, {("seglog", "persist-queue"): Goal(8)}, turns=max(turns // 8, 2))
     bare.close()
+
+
+if __name__ == "__main__":
+    main()
