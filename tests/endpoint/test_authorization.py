@@ -213,8 +213,8 @@ TABLE = {
     "UnregisterBroker": Rule(((ALTER, CLUSTER),), lambda version: m.UnregisterBrokerRequest(broker_id=77)),
     "DescribeTransactions": Rule(
         ((DESCRIBE, ID),), lambda version: m.DescribeTransactionsRequest(transactional_ids=["writer"])),
-    "ListClientMetricsResources": Rule(
-        ((DESCRIBE_CONFIGS, CLUSTER),), lambda version: m.ListClientMetricsResourcesRequest()),
+    "ListConfigResources": Rule(
+        ((DESCRIBE_CONFIGS, CLUSTER),), lambda version: m.ListConfigResourcesRequest()),
     "ConsumerGroupHeartbeat": Rule(((READ, GROUP), (DESCRIBE, TOPIC)), lambda version: m.ConsumerGroupHeartbeatRequest(
         group_id="readers", member_id="m", member_epoch=7, subscribed_topic_names=["orders"])),
     "ConsumerGroupDescribe": Rule(((DESCRIBE, GROUP),), lambda version: m.ConsumerGroupDescribeRequest(

@@ -135,3 +135,42 @@ def test_librdkafka_describes_topics(in_memory):
         client = AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 0})
         described = client.describe_topics(confluent_kafka.TopicCollection(["orders"]))["orders"].result(30)
         assert len(described.partitions) == 2
+
+
+@pytest.fixture
+def served(in_memory):
+    with seglog.serve(in_memory / "data", topics={"b": 1, "a": 1}, fsync="never") as server, WireClient(server) as one:
+        yield one
+
+
+def test_the_node_and_its_topics_are_listed_as_what_has_settings(served):
+    of = m.ListConfigResourcesRequest
+
+    def listed(*types, version=1):
+        answer = served.ask(of(resource_types=list(types)), version)
+        return answer.error_code, [(row.resource_type, row.resource_name) for row in answer.config_resources]
+
+    node, topics = (4, "1"), [(2, "a"), (2, "b")]
+    assert listed() == listed(32, 16, 8, 4, 2) == (0, [node, *topics])
+    assert listed(2) == (0, topics)
+    assert listed(4) == (0, [node])
+    assert listed(8, 16, 32) == (0, [])
+    assert listed(2, 77) == (Errors.UNSUPPORTED_VERSION, [])
+    assert listed(version=0) == (0, [])     # metrics of clients alone
+
+
+def test_transactions_are_listed_by_a_pattern_of_their_ids_in_a_time_that_no_pattern_makes_long(served):
+    init, of = m.InitProducerIdRequest, m.ListTransactionsRequest
+    for name in ("payments-1", "payments-2", "orders", "a" * 200):
+        while served.ask(init(transactional_id=name, transaction_timeout_ms=1000), 4).error_code:
+            served.ask(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4)
+
+    def listed(pattern):
+        answer = served.ask(of(transactional_id_pattern=pattern), 2)
+        return answer.error_code, sorted(row.transactional_id for row in answer.transaction_states)
+    assert listed("payments-.") == (0, ["payments-1", "payments-2"])
+    assert listed("payments") == (0, [])
+    assert listed("(a*)*b") == (0, [])      # for Python's own, more steps than there are atoms
+    assert len(listed("")[1]) == len(listed(None)[1]) >= 4
+    for pattern in ("(", "*", "x" * 1001, "(a{1000}){1000}", "(?P<a"):
+        assert listed(pattern) == (Errors.INVALID_REGULAR_EXPRESSION, [])

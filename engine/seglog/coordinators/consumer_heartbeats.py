@@ -34,8 +34,8 @@ from seglog.coordinators.consumer_records import (
 )
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.internal_topic import KeyValue
+from seglog.coordinators.name_pattern import InvalidPatternError, name_pattern
 from seglog.coordinators.timer import Timer
-from seglog.coordinators.topic_pattern import InvalidPatternError, topic_pattern
 from seglog.logger import Logger
 from seglog.wire.error_codes import Errors
 
@@ -232,9 +232,10 @@ class ConsumerHeartbeats:
         if told.regex is None or (before is not None and before.regex == told.regex):
             return
         try:
-            topic_pattern(told.regex)
+            name_pattern(told.regex)
         except InvalidPatternError as error:
-            raise RefusedHeartbeatError(Errors.INVALID_REGULAR_EXPRESSION, str(error)) from None
+            raise RefusedHeartbeatError(
+                Errors.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex: {error}") from None
         known = {member.told.regex for member in group.members.values()} - {None}
         if told.regex not in known and len(known) >= _REGEXES_MAX:
             raise RefusedHeartbeatError(
@@ -441,7 +442,7 @@ class ConsumerHeartbeats:
             for regex in wanted:
                 matched = found[regex] = set()
                 try:
-                    matches = topic_pattern(regex)
+                    matches = name_pattern(regex)
                 except InvalidPatternError as error:    # taken over from a broker
                     _LOG.warning("group %.200a: %s", group.group_id, error)
                     continue

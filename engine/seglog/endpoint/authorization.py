@@ -644,6 +644,6 @@ RULES: Mapping[ApiKey, Rule] = {
     ApiKey.UNREGISTER_BROKER: _of_cluster(Operation.ALTER),
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
     ApiKey.LIST_TRANSACTIONS: _list_transactions,
-    ApiKey.LIST_CLIENT_METRICS_RESOURCES: _of_cluster(Operation.DESCRIBE_CONFIGS),
+    ApiKey.LIST_CONFIG_RESOURCES: _of_cluster(Operation.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
 }

@@ -26,8 +26,6 @@ from seglog.wire.messages import (
     ElectLeadersResponse,
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
-    ListClientMetricsResourcesRequest,
-    ListClientMetricsResourcesResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     RenewDelegationTokenRequest,
@@ -64,7 +62,6 @@ class ClusterAdmin:
             ApiKey.DESCRIBE_QUORUM: self.describe_quorum,
             ApiKey.UPDATE_FEATURES: self.update_features,
             ApiKey.UNREGISTER_BROKER: self.unregister_broker,
-            ApiKey.LIST_CLIENT_METRICS_RESOURCES: self.list_client_metrics_resources,
             ApiKey.CREATE_DELEGATION_TOKEN: self.create_delegation_token,
             ApiKey.RENEW_DELEGATION_TOKEN: self.renew_delegation_token,
             ApiKey.EXPIRE_DELEGATION_TOKEN: self.expire_delegation_token,
@@ -175,11 +172,6 @@ class ClusterAdmin:
                     AlterClientQuotasResponse.EntityData(entity_type=one.entity_type, entity_name=one.entity_name)
                     for one in entry.entity]))
         return AlterClientQuotasResponse(entries=rows)
-
-    async def list_client_metrics_resources(
-        self, request: ListClientMetricsResourcesRequest, context: RequestContext
-    ) -> ListClientMetricsResourcesResponse:
-        return ListClientMetricsResourcesResponse()     # clients send no metrics to this server
 
     # --- the controller, which is not there ------------------------------------------------------
 

@@ -30,9 +30,13 @@ from seglog.wire.messages import (
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 
 _TOPIC, _BROKER, _BROKER_LOGGER, _GROUP = 2, 4, 8, 32            # ConfigResource.Type
+_RESOURCE_TYPES = frozenset((_TOPIC, _BROKER, _BROKER_LOGGER, 16, _GROUP))  # 16: metrics of clients
+_WITH_RESOURCE_TYPES = 1    # the first version of ListConfigResources that lists more than metrics of clients
 _KEPT, _STATIC, _DEFAULT = 1, 4, 5                              # DescribeConfigsResponse.ConfigSource
 _SOURCES = {"kept": _KEPT, "cluster": _KEPT, "given": _STATIC, "default": _DEFAULT}
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7       # DescribeConfigsResponse.ConfigType
@@ -116,6 +120,7 @@ class Configs:
             ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
             ApiKey.ALTER_CONFIGS: self.alter_configs,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: self.incremental_alter_configs,
+            ApiKey.LIST_CONFIG_RESOURCES: self.list_config_resources,
         }
 
     # --- DescribeConfigs -------------------------------------------------------------------------
@@ -155,6 +160,23 @@ class Configs:
         if kind == _GROUP and name:
             return self._group
         return Errors.INVALID_REQUEST
+
+    async def list_config_resources(
+        self, request: ListConfigResourcesRequest, context: RequestContext
+    ) -> ListConfigResourcesResponse:
+        """The node and its topics. No group has settings of its own. (KafkaApis.handleListConfigResources)"""
+        if context.version < _WITH_RESOURCE_TYPES:
+            return ListConfigResourcesResponse()
+        wanted = frozenset(request.resource_types) or _RESOURCE_TYPES
+        if not wanted <= _RESOURCE_TYPES:
+            return ListConfigResourcesResponse(error_code=Errors.UNSUPPORTED_VERSION)
+        row = ListConfigResourcesResponse.ConfigResource
+        rows = [row(str(self._config.node_id), _BROKER)] if _BROKER in wanted else []
+        if _TOPIC in wanted:
+            for name in self._topics.names():
+                await context.work.step()
+                rows.append(row(name, _TOPIC))
+        return ListConfigResourcesResponse(config_resources=rows)
 
     # --- AlterConfigs ----------------------------------------------------------------------------
 

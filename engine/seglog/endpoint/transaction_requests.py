@@ -2,6 +2,7 @@
 from collections.abc import Callable
 
 from seglog.coordinators.group_offsets import TopicPartition
+from seglog.coordinators.name_pattern import InvalidPatternError, name_pattern
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.refusals import error_of
 from seglog.coordinators.transaction import (
@@ -241,6 +242,10 @@ class TransactionRequests:
         known = {state.label: state for state in TransactionState}
         states = {known[name] for name in request.state_filters if name in known}
         producer_ids = set(request.producer_id_filters)
+        try:
+            matches = name_pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        except InvalidPatternError:
+            return ListTransactionsResponse(error_code=Errors.INVALID_REGULAR_EXPRESSION)
         error, found = self._coordinator.listed()
         now_ms = self._coordinator.now_ms()
         rows = []
@@ -250,6 +255,7 @@ class TransactionRequests:
                 (not request.state_filters or one.state in states)
                 and (not producer_ids or one.producer_id in producer_ids)
                 and (request.duration_filter < 0 or now_ms - one.start_ms > request.duration_filter)
+                and (matches is None or matches(one.transactional_id))
             ):
                 rows.append(ListTransactionsResponse.TransactionState(
                     transactional_id=one.transactional_id, producer_id=one.producer_id,

@@ -68,7 +68,7 @@ class ApiKey(IntEnum):
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
-    LIST_CLIENT_METRICS_RESOURCES = 74
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
@@ -4489,25 +4489,28 @@ class DescribeTransactionsResponse(KafkaMessage):
 
 class ListTransactionsRequest(KafkaMessage):
     API_KEY = 66
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
-    __slots__ = ("state_filters", "producer_id_filters", "duration_filter")
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 0
+    __slots__ = ("state_filters", "producer_id_filters", "duration_filter", "transactional_id_pattern")
     FIELDS = (
         "StateFilters []string 0+|"
         "ProducerIdFilters []int64 0+|"
-        "DurationFilter int64 1+ = -1"
+        "DurationFilter int64 1+ = -1|"
+        "TransactionalIdPattern string 2+ null = null"
     )
 
     def __init__(
         self, state_filters: list[str] = UNSET, producer_id_filters: list[int] = UNSET, duration_filter: int = -1,
+        transactional_id_pattern: str | None = None,
     ) -> None:
         self.state_filters = [] if state_filters is UNSET else state_filters
         self.producer_id_filters = [] if producer_id_filters is UNSET else producer_id_filters
         self.duration_filter = duration_filter
+        self.transactional_id_pattern = transactional_id_pattern
 
 
 class ListTransactionsResponse(KafkaMessage):
     API_KEY = 66
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 0
     __slots__ = ("throttle_time_ms", "error_code", "unknown_state_filters", "transaction_states")
     FIELDS = (
         "ThrottleTimeMs int32 0+|"
@@ -4822,39 +4825,46 @@ class ConsumerProtocolAssignment(KafkaMessage):
             self.partitions = [] if partitions is UNSET else partitions
 
 
-class ListClientMetricsResourcesRequest(KafkaMessage):
+class ListConfigResourcesRequest(KafkaMessage):
     API_KEY = 74
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
-    __slots__ = ()
-    FIELDS = ""
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    __slots__ = ("resource_types",)
+    FIELDS = (
+        "ResourceTypes []int8 1+"
+    )
+
+    def __init__(self, resource_types: list[int] = UNSET) -> None:
+        self.resource_types = [] if resource_types is UNSET else resource_types
 
 
-class ListClientMetricsResourcesResponse(KafkaMessage):
+class ListConfigResourcesResponse(KafkaMessage):
     API_KEY = 74
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
-    __slots__ = ("throttle_time_ms", "error_code", "client_metrics_resources")
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
+    __slots__ = ("throttle_time_ms", "error_code", "config_resources")
     FIELDS = (
         "ThrottleTimeMs int32 0+|"
         "ErrorCode int16 0+|"
-        "ClientMetricsResources []ClientMetricsResource 0+"
+        "ConfigResources []ConfigResource 0+"
     )
 
     def __init__(
         self, throttle_time_ms: int = 0, error_code: int = 0,
-        client_metrics_resources: list[ListClientMetricsResourcesResponse.ClientMetricsResource] = UNSET,
+        config_resources: list[ListConfigResourcesResponse.ConfigResource] = UNSET,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.client_metrics_resources = [] if client_metrics_resources is UNSET else client_metrics_resources
+        self.config_resources = [] if config_resources is UNSET else config_resources
 
-    class ClientMetricsResource(KafkaStruct):
-        __slots__ = ("name",)
+    class ConfigResource(KafkaStruct):
+        __slots__ = ("resource_name", "resource_type")
         FIELDS = (
-            "Name string 0+"
+            "ResourceName string 0+|"
+            "ResourceType int8 1+ = 16"
         )
 
-        def __init__(self, name: str = "") -> None:
-            self.name = name
+        def __init__(self, resource_name: str = "", resource_type: int = 16) -> None:
+            self.resource_name = resource_name
+            self.resource_type = resource_type
 
 
 class DescribeTopicPartitionsRequest(KafkaMessage):
@@ -5040,7 +5050,7 @@ REQUESTS: dict[int, type[KafkaMessage]] = {
     66: ListTransactionsRequest,
     68: ConsumerGroupHeartbeatRequest,
     69: ConsumerGroupDescribeRequest,
-    74: ListClientMetricsResourcesRequest,
+    74: ListConfigResourcesRequest,
     75: DescribeTopicPartitionsRequest,
 }
 RESPONSES: dict[int, type[KafkaMessage]] = {
@@ -5100,6 +5110,6 @@ RESPONSES: dict[int, type[KafkaMessage]] = {
     66: ListTransactionsResponse,
     68: ConsumerGroupHeartbeatResponse,
     69: ConsumerGroupDescribeResponse,
-    74: ListClientMetricsResourcesResponse,
+    74: ListConfigResourcesResponse,
     75: DescribeTopicPartitionsResponse,
 }

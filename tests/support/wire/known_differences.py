@@ -81,7 +81,6 @@ KNOWN_440 = [
         "APIs that the server does not have: brokers among themselves, share groups, streams, …",
     ),
     (r"^ApiVersions .*\.api_keys\.\d+\.min_version \| [124] \| 0$", "versions that 4.0 dropped stay for old clients"),
-    (r"^ApiVersions .*\.api_keys\.(66|74)\.max_version", "BEHIND in tests/oracle/test_protocol.py"),
     (r"^ApiVersions .*_features", "two features: the others are of a controller and of share groups"),
     (r"\.aborted_transactions \| None \| \[\]$", "of an error: a client reads an empty list and null alike"),
     (

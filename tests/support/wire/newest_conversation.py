@@ -515,6 +515,28 @@ class NewestConversation(Conversation):
         D = m.DescribeTransactionsRequest
         self.say(f"before the {word}", D(transactional_ids=[name]), 0)
 
+    def newest_listings(self):
+        self.topic("listed-settings")
+        L = m.ListConfigResourcesRequest
+        for version in later(L):
+            self.say("the metrics of clients", L(resource_types=[16]), version)
+            self.say("groups", L(resource_types=[32]), version)
+            self.say("the broker", L(resource_types=[4]), version)
+            self.say("what cannot be listed", L(resource_types=[4, 77]), version)
+        for name in ("pattern-1", "pattern-22"):
+            self.producer(name)
+        L = m.ListTransactionsRequest
+        for version in later(L):
+            for pattern in (
+                "pattern-1", "pattern-.", "pattern-[0-9]+", "pattern", "(?i)PATTERN-2{2}", "nobody", "pat(", "*",
+            ):
+                self.say(f"by the pattern {pattern}", L(transactional_id_pattern=pattern), version)
+            for pattern in ("", None):
+                self.say(f"by the pattern {pattern!r}", L(
+                    transactional_id_pattern=pattern, state_filters=["PrepareAbort"]), version)
+            self.say("by a pattern and a state", L(
+                transactional_id_pattern="pattern-.*", state_filters=["Ongoing"]), version)
+
     def newest_administration(self):
         self.topic("administered", 2)
         of = m.AlterPartitionReassignmentsRequest

@@ -436,7 +436,7 @@ class WholeConversation(Conversation):
                 feature="wire.version", max_version_level=1)]), version)
             self.say("none", of(), version)
         self.say("another broker", m.UnregisterBrokerRequest(broker_id=77), 0)
-        self.say("all", m.ListClientMetricsResourcesRequest(), 0)
+        self.say("all", m.ListConfigResourcesRequest(), 0)
 
     def on_partitions_that_are_described(self):
         of = m.DescribeTopicPartitionsRequest

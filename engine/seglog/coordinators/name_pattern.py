@@ -1,4 +1,4 @@
-"""Regular expressions that clients send to find topics (KIP-848), in the syntax of RE2.
+"""Regular expressions that clients send to find topics (KIP-848) and transactional ids (KIP-1152), in RE2's syntax.
 
 Kafka matches them by RE2/J, whose time is linear in the name's length. Python's own `re` may take for ever over one
 that a client chose, so without the package google-re2 they are refused.
@@ -16,8 +16,8 @@ class InvalidPatternError(Exception):
     """Why it is refused, for the client."""
 
 
-def topic_pattern(text: str) -> Callable[[str], bool]:
-    """A function that says whether the whole of a topic's name matches. Raises InvalidPatternError."""
+def name_pattern(text: str) -> Callable[[str], bool]:
+    """A function that says whether the whole of a name matches. Raises InvalidPatternError."""
     if len(text) > _CHARACTERS_MAX:
         raise InvalidPatternError(f"the regular expression has more than {_CHARACTERS_MAX} characters")
     try:
@@ -32,5 +32,5 @@ def topic_pattern(text: str) -> Callable[[str], bool]:
     try:
         compiled = re2.compile(text, options=options)
     except (re2.error, UnicodeEncodeError) as error:
-        raise InvalidPatternError(f"SubscribedTopicRegex `{text}` is not a valid regular expression: {error}") from None
+        raise InvalidPatternError(f"`{text}` is not a valid regular expression: {error}") from None
     return lambda name: compiled.fullmatch(name) is not None
