@@ -20,21 +20,18 @@ pytestmark = pytest.mark.clients
 
 DOUBLES = Path(__file__).parent / "doubles"
 KAFKA_PYTHON = "3.0.12"
+AS_KAFKA = "4.3.0"        # what it takes the server for, by the versions of its APIs
 
 KAFKA_PYTHON_FAILURES = {
-    "test_alter_replica_log_dirs": "an API that is not served, as there is one log dir",
     "test_create_describe_delete_acls": "it needs a server with an authorizer",
     "test_describe_configs_broker_resource_returns_configs":
         "asks the broker for advertised.listeners, which here is an option and no setting",
+    "test_describe_metadata_quorum": "there is no quorum",
     "test_ssl_handshake": "starts a broker of its own",
     "test_legacy_kafka_client_ssl": "starts a broker of its own",
 }
 # It skips them by itself.
 KAFKA_PYTHON_SKIPPED = {
-    "test_describe_metadata_quorum": "there is no quorum",
-    **dict.fromkeys(
-        ("test_describe_topic_partitions", "test_describe_topic_partitions_pagination", "test_list_config_resources"),
-        "came with Kafka 4"),
     "test_kafka_consumer_offset_for_time_old": "for brokers before 0.10.1",
     **dict.fromkeys(
         ("test_end_to_end", "test_kafka_producer_proper_record_metadata"), "one of its codecs is not installed"),
@@ -98,11 +95,11 @@ def test_kafka_python_is_content(python, tmp_path):
     sources = tmp_path / sdist.name.removesuffix(".tar.gz")
     (sources / "test/__init__.py").touch()
     shutil.copy(DOUBLES / "kafka_python_service.py", sources / "test/service.py")
-    (sources / "servers/3.9.1/kafka-bin/libs").mkdir(parents=True)
+    (sources / f"servers/{AS_KAFKA}/kafka-bin/libs").mkdir(parents=True)
     # As their broker is set up.
     config = {"num.partitions": 4, "node.id": 0, "group.min.session.timeout.ms": 1000}
     with seglog.serve(tmp_path / "data", fsync="interval", config=config) as server:
-        where = {"KAFKA_URI": f"kafka://{server.bootstrap_servers}", "KAFKA_VERSION": "3.9.1"}
+        where = {"KAFKA_URI": f"kafka://{server.bootstrap_servers}", "KAFKA_VERSION": AS_KAFKA}
         found = outcomes(python, sources, tmp_path / "report.xml", "test/integration", **where)
         # A consumer that subscribes while its first request for metadata is in flight does not ask for the
         # topic's for minutes (ClusterMetadata.set_topics has a TODO about it): on a busy machine, in one test or two.
