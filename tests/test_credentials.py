@@ -32,7 +32,8 @@ def test_what_is_left_of_a_url(text, shown):
 
 
 @pytest.mark.parametrize("arguments", [
-    ("verify", URL), ("dump", URL), ("convert", URL, "--target", URL), ("spark", "fetch", URL, "here"),
+    ("verify", URL), ("dump", URL), ("dump", f"{URL}#latest/orders-0"), ("ls", f"{URL}#latest"),
+    ("convert", URL, "--target", URL), ("spark", "fetch", URL, "here"),
 ], ids=" ".join)
 def test_no_command_repeats_them(tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)

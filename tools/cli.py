@@ -99,15 +99,23 @@ class SourcePath(click.Path):
     """A path that a command reads. If it is missing, every command says so in the same words, with status 3."""
 
     def __init__(self, *, in_backup: bool = False) -> None:
-        """`in_backup`: the command also reads partitions in a backup, where that is in a directory."""
+        """`in_backup`: the command also reads partitions in a backup; one at a URL stays text."""
         self._in_backup = in_backup
         # click's own checks would report an error of the system as a usage error.
         super().__init__(path_type=Path, readable=False)
 
-    def check(self, path: Path) -> None:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if self._in_backup and isinstance(value, str) and "://" in value and "#" in value:
+            from seglog.backups.snapshot_store import path_in_backup  # half as long as a command takes to start
+
+            if path_in_backup(value) is not None:
+                return value        # a Path would make one slash of two
+        return super().convert(value, param, ctx)
+
+    def check(self, path: Path | str) -> None:
         """Raise the system's error if the path is missing or cannot be reached, or say how to get at it in a backup."""
         try:
-            path.stat()
+            os.stat(path)
         except FileNotFoundError:
             from seglog.backups.snapshot_store import path_in_backup  # half as long as a command takes to start
 
@@ -116,11 +124,11 @@ class SourcePath(click.Path):
                 raise
             # Two slashes of a URL are one in a Path.
             store = re.sub(r"^(\w+):/(?=[^/])", r"\1://", found.store)
-            if self._in_backup and store == found.store:
+            if self._in_backup:
                 return
             partition = f" --partition {found.path}" if found.path else ""
             raise InvalidArgumentError(
-                "this command does not read what is in a backup" + (" at a URL" if self._in_backup else ""), file=path,
+                "this command does not read what is in a backup", file=path,
                 hint=f"`seglog restore {store} DIR --snapshot {found.snapshot}{partition}` makes a directory of "
                 "it; `seglog export` and seglog.scan read it where it is",
             ) from None

@@ -2,6 +2,7 @@
 
 Reads batch by batch and keeps none, so memory use does not grow with the log.
 """
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -43,6 +44,7 @@ from .options import (
     on_undecodable_option,
     readable_paths_argument,
     schemas_option,
+    store_option,
 )
 from .record_filter import RecordFilter
 from .selection import Item, Selection, What, refuse_outside, select
@@ -52,7 +54,7 @@ from .typed_dump import TypedDump
 # The parameters below that --format can use, for a table and for a template; it refuses all others.
 _OF_BOTH = {
     "paths", "format_", "start", "stop", "since", "until", "decode", "schemas", "on_undecodable", "output",
-    "on_corrupt",
+    "on_corrupt", "store_options",
 }
 _OF_TABLES = _OF_BOTH | {"columns"}
 _OF_TEMPLATES = _OF_BOTH | {"keys", "pattern", "headers", "max_bytes", "limit", "tail", "follows", "settings"}
@@ -122,9 +124,10 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
 )
 @on_corrupt_option
 @config_option
+@store_option
 @json_option
 def command(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     what: What,
     start: int | None,
     stop: int | None,
@@ -146,6 +149,7 @@ def command(
     output: Path | None,
     on_corrupt: OnCorrupt,
     settings: Sequence[tuple[str, str]],
+    store_options: Sequence[tuple[str, str]],
     as_json: bool,
 ) -> int:
     """Print what PATH holds.
@@ -171,6 +175,7 @@ def command(
             decode=None if decode in ("auto", "base64", "raw") else cast(Any, decode), schemas=schemas,
             on_undecodable=on_undecodable,
             columns=None if columns is None else columns.split(","), include_headers=columns is None,
+            store_options=dict(store_options),
         )
         write_table(scan, format_, output)
         if scan.lost:
@@ -192,17 +197,19 @@ def command(
     if follows:
         _refuse_to_follow(paths, on_corrupt)
     lost: list[LostRange] = []
-    small = {path for path in paths if small_files.is_one(path)}
+    small = {path for path in paths if isinstance(path, Path) and small_files.is_one(path)}
     if format_ is not None and small:
         raise click.UsageError(f"--format shows records, and {min(small)} contains none")
-    places = EachPlace((path for path in paths if path not in small), as_json=as_json)
+    places = EachPlace(
+        (path for path in paths if path not in small), as_json=as_json, store_options=dict(store_options)
+    )
     # Creating the template checks its directives before the first partition is opened.
     template = None if format_ is None else Template(format_, output)
     typed = TypedDump(decode, schemas, on_undecodable) if isinstance(decode, dict) else None
     with ExitStack() as stack:
         out = None if template is None else stack.enter_context(opened(output))
         for path in paths:
-            if path in small:
+            if isinstance(path, Path) and path in small:
                 small_files.dump(path, as_json=as_json)
                 continue
             for place in places.under(path):
@@ -249,8 +256,8 @@ def _note_undecodable(counts: Mapping[str, int]) -> None:
             report.note(f"{report.count_of(count, column)} could not be decoded")
 
 
-def _refuse_to_follow(paths: Sequence[Path], on_corrupt: str) -> None:
-    if len(paths) != 1 or not paths[0].is_dir() or not names.has_segments(paths[0]):
+def _refuse_to_follow(paths: Sequence[Path | str], on_corrupt: str) -> None:
+    if len(paths) != 1 or not os.path.isdir(paths[0]) or not names.has_segments(Path(paths[0])):
         raise click.UsageError("--follow takes one partition directory")
     if on_corrupt != "raise":
         raise click.UsageError("--follow cannot be combined with --on-corrupt skip")

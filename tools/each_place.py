@@ -1,5 +1,6 @@
 """The partitions of a command line, one by one: if one cannot be read, it is reported and the others are still read."""
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,10 +24,14 @@ class EachPlace:
     `error`, and the next place follows. A partition that was removed meanwhile is skipped.
     """
 
-    def __init__(self, paths: Iterable[Path], *, as_json: bool, marked: bool = False) -> None:
-        """`marked`: in a log dir, also partitions that a broker has marked; see `resolve`."""
-        self._under: dict[Path, Sequence[Place]] = {
-            path: _places_under(path, marked=marked) for path in paths
+    def __init__(
+        self, paths: Iterable[Path | str], *, as_json: bool, marked: bool = False,
+        store_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """`marked`: in a log dir, also partitions that a broker has marked; see `resolve`. `store_options`: of the
+        stores of backups."""
+        self._under: dict[Path | str, Sequence[Place]] = {
+            path: _places_under(path, store_options or {}, marked=marked) for path in paths
         }
         self._places: Sequence[Place] = [place for places in self._under.values() for place in places]
         self._as_json = as_json
@@ -39,7 +44,7 @@ class EachPlace:
     def __iter__(self) -> Iterator[Place]:
         return iter(self._places)
 
-    def under(self, path: Path) -> Sequence[Place]:
+    def under(self, path: Path | str) -> Sequence[Place]:
         """Return the places under one path."""
         return self._under[path]
 
@@ -73,13 +78,14 @@ class EachPlace:
         return report.PARTIAL if self.unread else int(found)
 
 
-def _places_under(path: Path, *, marked: bool) -> Sequence[Place]:
-    if not path.exists():
+def _places_under(path: Path | str, store_options: Mapping[str, str], *, marked: bool) -> Sequence[Place]:
+    if not os.path.exists(path):
         from .in_backup import places_in_backup  # half as long as a command takes to start
 
-        found = places_in_backup(path)
+        found = places_in_backup(path, store_options)
         if found is not None:
             return found
+    path = Path(path)
     places = resolve([path], marked=marked, unreadable=True)
     if is_of_ledgers(path):
         report.note(f"{path} holds entries of Pulsar: {SEE_LEDGERS}")

@@ -1,6 +1,6 @@
 """Partitions in a backup as PATHs: `STORE#SNAPSHOT/orders-0`. Each is restored into a temporary directory while it is
 read."""
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -26,11 +26,12 @@ class PlaceInBackup(Place):
     store: str = ""
     snapshot: str = ""      # its whole id
     size_bytes: int = field(default=0, compare=False)
+    store_options: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def path(self) -> Path:
+    def path(self) -> str:
         """`STORE#SNAPSHOT/orders-0`, with the whole id."""
-        return Path(f"{self.store}#{self.snapshot}") / self.directory.name
+        return f"{self.store}#{self.snapshot}/{self.directory.name}"
 
     def labels(self) -> dict[str, str]:
         """As of any partition: the snapshot is its log dir."""
@@ -47,7 +48,9 @@ class PlaceInBackup(Place):
         """
         above = self.directory.parent
         try:
-            restore(self.store, above, snapshot=self.snapshot, partitions=[self.directory.name])
+            restore(
+                self.store, above, snapshot=self.snapshot, partitions=[self.directory.name], options=self.store_options
+            )
             yield
         except SeglogError as error:
             if error.file is not None:
@@ -62,10 +65,10 @@ class PlaceInBackup(Place):
 
     def named(self, file: str) -> str:
         """The name of a file of the partition in the backup."""
-        return file.replace(str(self.directory), str(self.path))
+        return file.replace(str(self.directory), self.path)
 
 
-def places_in_backup(path: Path) -> Sequence[Place] | None:
+def places_in_backup(path: Path | str, store_options: Mapping[str, str]) -> Sequence[Place] | None:
     """The partitions that `STORE#SNAPSHOT/...` names; None if the path has another form, or exists.
 
     Raises NotALogError if the snapshot has none of this name, InvalidArgumentError if there is no such snapshot.
@@ -73,7 +76,7 @@ def places_in_backup(path: Path) -> Sequence[Place] | None:
     asked = path_in_backup(path)
     if asked is None:
         return None
-    snapshot = Repository(asked.store, None, OsFileSystem()).snapshot(asked.snapshot)
+    snapshot = Repository(asked.store, store_options, OsFileSystem()).snapshot(asked.snapshot)
     found = [part for part in snapshot.partitions if fnmatchcase(part.name, asked.path or "*")]
     if not found:
         left_out = snapshot.left_out.get(asked.path)
@@ -91,7 +94,7 @@ def places_in_backup(path: Path) -> Sequence[Place] | None:
     return [
         PlaceInBackup(
             temporary / str(number) / part.name, in_log_dir=not is_one, store=asked.store, snapshot=snapshot.id,
-            size_bytes=part.size_bytes,
+            size_bytes=part.size_bytes, store_options=store_options,
         )
         for number, part in enumerate(found)
     ]

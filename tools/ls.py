@@ -22,7 +22,7 @@ from seglog.segment.time_ranges import time_ranges_path
 from . import report
 from .cli import Command
 from .each_place import EachPlace
-from .options import json_option, metrics_option, readable_paths_argument
+from .options import json_option, metrics_option, readable_paths_argument, store_option
 from .targets import Place
 from .textfile import Gauge, write_textfile
 
@@ -108,15 +108,18 @@ def extent_of(segment: Segment, look: Callable[[BatchTable], None] | None = None
 @click.command(cls=Command, only_reads=True)
 @readable_paths_argument
 @metrics_option
+@store_option
 @json_option
-def command(paths: Sequence[Path], metrics_file: Path | None, as_json: bool) -> int:
+def command(
+    paths: Sequence[Path | str], metrics_file: Path | None, store_options: Sequence[tuple[str, str]], as_json: bool
+) -> int:
     """Show what PATH holds: segments, bytes, offsets, times, and the bytes in each message format.
 
     For a log dir, prints a line for each partition; for a partition directory, a line for each segment. Times come
     from batch headers, in UTC. "last" is the last offset. If one of several partitions cannot be read, it is reported
     and the others are listed: status 7.
     """
-    places = EachPlace(paths, as_json=as_json, marked=True)
+    places = EachPlace(paths, as_json=as_json, marked=True, store_options=dict(store_options))
     total = Totals()
     rows: list[list[str]] = []
     measured: list[tuple[dict[str, str], Totals, int, int]] = []

@@ -141,7 +141,7 @@ def options_of(command: click.Command, *names: str) -> Callable[[F], F]:
 
 # A path that a command reads: it must exist.
 SOURCE = SourcePath()
-# And which may name partitions in a backup.
+# And which may name partitions in a backup: text, if that is at a URL.
 SOURCE_OR_BACKUP = SourcePath(in_backup=True)
 # Any other path. click's own check of permissions would report an error of the system as a usage error.
 PATH = click.Path(path_type=Path, readable=False)
@@ -152,6 +152,7 @@ def paths_argument(function: F) -> F:
 
 
 def readable_paths_argument(function: F) -> F:
+    """`paths`, and `store_options` for those in a backup at a URL."""
     return click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=SOURCE_OR_BACKUP)(function)
 
 

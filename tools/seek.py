@@ -19,7 +19,7 @@ from . import records as lines
 from . import report
 from .cli import Command
 from .each_place import EachPlace
-from .options import NumberType, SizeType, TimeType, json_option, readable_paths_argument
+from .options import NumberType, SizeType, TimeType, json_option, readable_paths_argument, store_option
 from .targets import Place
 
 SPECIAL_TIMES = {"latest": LATEST_TIMESTAMP, "earliest": EARLIEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}
@@ -46,9 +46,11 @@ class Found:
     help="A time: ISO 8601, milliseconds, -2h; or latest (-1), earliest (-2), max-timestamp (-3), as Kafka has them.",
 )
 @click.option("--max-value-bytes", type=SizeType(), help="For longer values, print only size and SHA-256.")
+@store_option
 @json_option
 def command(
-    paths: Sequence[Path], offset: int | None, time_ms: int | None, max_value_bytes: int | None, as_json: bool
+    paths: Sequence[Path | str], offset: int | None, time_ms: int | None, max_value_bytes: int | None,
+    store_options: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
     """Find the first record at or after an offset, or the first record, in log order, at or after a time.
 
@@ -57,7 +59,7 @@ def command(
     """
     if (offset is None) == (time_ms is None):
         raise click.UsageError("pass --offset N or --time T")
-    places = EachPlace(paths, as_json=as_json)
+    places = EachPlace(paths, as_json=as_json, store_options=dict(store_options))
     for place in places:
         with places.reading(place), place.at_hand(), place.open() as partition:
             if offset is not None:

@@ -16,7 +16,7 @@ from . import records as lines
 from . import report, terminal
 from .cli import Command
 from .each_place import EachPlace, PlacesProgress
-from .options import TimeType, config_option, json_option, progress_option, readable_paths_argument
+from .options import TimeType, config_option, json_option, progress_option, readable_paths_argument, store_option
 from .survey import Survey
 from .targets import Place
 from .topic_config import COMPACTION, RETENTION, TopicConfig
@@ -39,10 +39,11 @@ _DRAWN_WIDTH = 80       # with --full
               "removed, the dirty ratio, and why the log cannot be cleaned. Needs memory for all keys.")
 @config_option
 @progress_option
+@store_option
 @json_option
 def command(
-    paths: Sequence[Path], now_ms: int | None, only_times: bool, only_compaction: bool,
-    settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool,
+    paths: Sequence[Path | str], now_ms: int | None, only_times: bool, only_compaction: bool,
+    settings: Sequence[tuple[str, str]], no_progress: bool, store_options: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
     """Show batch sizes, codecs and what they save, timestamp disorder, index density, transactions, producers, and
     which Kafka version wrote the partition.
@@ -53,7 +54,7 @@ def command(
         raise click.UsageError("pass only one of --timestamps and --compaction")
     damaged = False
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    places = EachPlace(paths, as_json=as_json)
+    places = EachPlace(paths, as_json=as_json, store_options=dict(store_options))
     config = TopicConfig(settings, COMPACTION if only_compaction else RETENTION)
     with places.progress("reading", enabled=not no_progress) as progress:
         for n, place in enumerate(places):

@@ -33,8 +33,8 @@ class Place:
         return directory if self.only is None else f"{directory}/{self.only.name}"
 
     @property
-    def path(self) -> Path:
-        """The path that was asked for."""
+    def path(self) -> Path | str:
+        """The path that was asked for; text in a backup."""
         return self.directory if self.only is None else self.only
 
     def topic_partition(self) -> tuple[str, int] | None:

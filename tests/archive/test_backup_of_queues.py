@@ -4,6 +4,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -202,7 +204,8 @@ def test_a_queue_cannot_be_restored_up_to_a_time(jobs, store, back):
 def test_commands_show_queues_and_restore_them(jobs, store, back):
     with seglog.Queue(jobs) as queue:
         queue.put(b"a job")
-        made = command("backup", "create", jobs, store)     # another process
+        arguments = [sys.executable, "-m", "seglog.tools", "backup", "create", jobs, store]
+        made = subprocess.run(arguments, capture_output=True, text=True, check=True)        # another process
         assert "0 partitions, 1 queue or ledger, 0 unchanged" in made.stdout
     assert "jobs (queue)" in command("backup", "ls", store, "--snapshot", "latest").stdout
     listed = json.loads(command("backup", "ls", store, "--snapshot", "latest", "--json").stdout)

@@ -172,27 +172,34 @@ def test_export_reads_a_backup_and_other_commands_say_how_to_get_a_directory(log
     told = command("verify", f"{store}#latest/orders-0", status=2).stderr
     assert f"`seglog restore {store} DIR --snapshot latest --partition orders-0`" in told
     assert not os.path.exists("DIR")
-    told = command("dump", "s3://backups/kafka#latest/orders-0", status=2).stderr
+    told = command("verify", "s3://backups/kafka#latest/orders-0", status=2).stderr
     assert "`seglog restore s3://backups/kafka DIR --snapshot latest --partition orders-0`" in told
 
 
+@pytest.mark.parametrize("in_bucket", [False, True])
 @pytest.mark.parametrize("arguments", [
     ["ls"], ["dump"], ["dump", "--batches", "--json"], ["dump", "--format", "csv", "--from-offset", "7"],
-    ["seek", "--offset", "13"], ["seek", "--time", str(NOW + 5), "--json"], ["stats"], ["ls", "--json"],
+    ["dump", "--format", "%o %s\n"], ["seek", "--offset", "13"], ["seek", "--time", str(NOW + 5), "--json"], ["stats"],
+    ["ls", "--json"], ["stats", "--json", "--now", str(NOW)],
 ], ids=" ".join)
-def test_commands_that_look_say_of_a_backup_what_they_say_of_its_source(data, store, monkeypatch, arguments):
+def test_commands_that_look_say_of_a_backup_what_they_say_of_its_source(data, store, monkeypatch, arguments, in_bucket):
+    options = []
+    if in_bucket:
+        server = ObjectsOnDisk(data.parent / "cloud", monkeypatch)
+        store = f"{server.bucket('backups')}/kafka"
+        options = [word for key, value in server.options.items() for word in ("--store-option", f"{key}={value}")]
     with seglog.open(data / "orders-0", clock=ManualClock(NOW)) as log:
         for _ in range(3):
             fill(log)
             log.append(bytes(5000))
             log.roll()
-    snapshot_id = seglog.backup(data, store).snapshot.id
+    snapshot_id = seglog.backup(data, store, options=server.options if in_bucket else None).snapshot.id
     expected = command(*arguments, data / "orders-0").stdout
     assert expected
     temporary = data.parent / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    shown = command(*arguments, f"{store}#latest/orders-0").stdout
+    shown = command(*arguments, f"{store}#latest/orders-0", *options).stdout
     assert shown.replace(f"{store}#{snapshot_id}/orders-0", str(data / "orders-0")) == expected
     assert list(temporary.iterdir()) == []
 
