@@ -2,16 +2,19 @@
 servers in `make spark`.
 """
 import contextlib
+import errno
 import hashlib
 import os
 import pickle
 import secrets
+from types import SimpleNamespace
 
 import pytest
 
 from seglog.errors import StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.stores.open_store import open_store
+from seglog.stores.remote_store import PIECE_BYTES
 from seglog.stores.store import LocalStore, RenamingStore
 from support.objects_on_disk import ObjectsOnDisk
 
@@ -225,3 +228,50 @@ def test_a_file_that_goes_while_its_directory_is_listed_is_left_out(tmp_path, mo
 
     monkeypatch.setattr(os, "scandir", slowly)
     assert [file.name for file in LocalStore().files(str(tmp_path))] == ["a", "c"]
+
+
+@contextlib.contextmanager
+def ends(begun, error):
+    """A stream of an object, in whose second write an exception comes."""
+    writes = 0
+    with begun as stream:
+        write = stream.write
+
+        def write_some(data):
+            nonlocal writes
+            writes += 1
+            if writes == 2:
+                raise error
+            write(data)
+
+        yield SimpleNamespace(write=write_some)
+
+
+@pytest.mark.parametrize("there", ["nothing", "an older part", "the whole"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "the disk")], ids=["interrupt", "disk"])
+def test_an_upload_that_ends_half_way_leaves_no_part_of_an_object(tmp_path, monkeypatch, error, there):
+    """Another attempt of the same task may have put the whole object: that stays."""
+    server = ObjectsOnDisk(tmp_path / "cloud", monkeypatch)
+    store, path = open_store(f"{server.bucket('lake')}/top", server.options, OsFileSystem())
+    file = tmp_path / LOG
+    file.write_bytes(os.urandom(2 * PIECE_BYTES + 5))
+    if there != "nothing":
+        store.write(f"{path}/{LOG}", file.read_bytes()[: 7 if there == "an older part" else None])
+    client = type(store._fs)
+    begin = client.open_output_stream
+    monkeypatch.setattr(client, "open_output_stream", lambda *args, **named: ends(begin(*args, **named), error))
+    if there == "the whole":        # a stream that the store refused: nothing is put
+        monkeypatch.setattr(client, "open_output_stream", raises(error))
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else StorageError):
+        store.upload(file, f"{path}/{LOG}")
+    assert list(server.objects(path)) == ([LOG] if there == "the whole" else [])
+    monkeypatch.setattr(client, "open_output_stream", begin)
+    store.upload(file, f"{path}/{LOG}")
+    assert server.objects(path)[LOG] == file.read_bytes()
+
+
+def raises(error):
+    def call(*_, **__):
+        raise error
+
+    return call

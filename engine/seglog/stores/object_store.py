@@ -5,6 +5,7 @@ They have no directories and no renames. An object is complete once it is put, a
 current one (spark.manifest).
 """
 import errno
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -170,13 +171,22 @@ class ObjectStore(RemoteStore):
 
     def upload(self, file: Path, path: str) -> None:
         # pyarrow sends a large object in parts: the object appears when the last one is sent and the stream is closed.
-        with (
-            refusals("write", path),
-            open(file, "rb") as source,
-            self._fs.open_output_stream(self._in(path), compression=None) as stream,
-        ):
-            while piece := source.read(PIECE_BYTES):
-                stream.write(piece)
+        with refusals("write", path), open(file, "rb") as source:
+            try:
+                with self._fs.open_output_stream(self._in(path), compression=None) as stream:
+                    while piece := source.read(PIECE_BYTES):
+                        stream.write(piece)
+            except BaseException:
+                # pyarrow cannot give a stream up: an object with the first bytes is there now.
+                with suppress(OSError):
+                    shielded(self._remove_part, self._in(path), os.fstat(source.fileno()).st_size)
+                raise
+
+    def _remove_part(self, place: str, size_bytes: int) -> None:
+        """Remove an object, unless it is whole: another attempt may have put that."""
+        info = self._fs.get_file_info(place)
+        if info.is_file and info.size != size_bytes:
+            self._fs.delete_file(place)
 
     def make_directory(self, path: str) -> None:
         """Does nothing: a prefix exists as soon as it has an object."""
