@@ -12,7 +12,10 @@ import threading
 import pytest
 
 import seglog
+from seglog.archive import checking
 from seglog.backups import store_lease as lease
+from seglog.backups.pieces import PieceStore
+from seglog.backups.repository import Repository
 from seglog.backups.store_lease import RunMark
 from seglog.errors import InvalidArgumentError, LogLockedError, SeglogError, StorageError
 from seglog.fs.live_file import BOOT_ID
@@ -309,3 +312,52 @@ def test_names_in_a_listing_lead_nowhere_else(data, server, backups, in_memory):
 
 def in_cloud(server):
     return server._top / "backups/kafka"
+
+
+@pytest.mark.parametrize("in_bucket", [True, False])
+@pytest.mark.parametrize(("holder", "step"), [
+    (Repository, "find_snapshot"), (Repository, "files"), (checking, "object_files"), (PieceStore, "check"),
+], ids=["snapshots are read", "lists of files are read", "objects are listed", "objects are read"])
+def test_check_finds_nothing_in_what_is_forgotten_and_pruned_meanwhile(
+    log, data, backups, in_memory, monkeypatch, in_bucket, holder, step
+):
+    if not in_bucket:
+        backups = seglog.BackupStore(in_memory / "store")
+    for _ in range(2):
+        log.truncate_to(5)          # each of the first snapshots has objects of its own
+        for _ in range(4):
+            log.append(os.urandom(400))
+        backups.create(data)
+    log.truncate_to(5)
+    last = backups.create(data).snapshot
+    take, removed = getattr(holder, step), []
+
+    def take_after(*args, **named):
+        if not removed:
+            removed.append(True)
+            backups.forget(keep_last=1)
+            assert backups.prune().objects > 4
+        return take(*args, **named)
+
+    monkeypatch.setattr(holder, step, take_after)
+    check = backups.check(read_data=True)
+    assert removed
+    assert check.findings == []
+    assert [snapshot.id for snapshot in backups.snapshots()] == [last.id]
+
+
+def test_check_names_the_snapshots_that_are_left_of_those_that_need_a_lost_object(log, data, in_memory, monkeypatch):
+    backups = seglog.BackupStore(in_memory / "store")
+    backups.create(data)
+    last = backups.create(data).snapshot
+    gone, *_ = (in_memory / "store/objects").glob("*/*")
+    gone.unlink()
+    take = checking.object_files
+
+    def take_after(repository):
+        backups.forget(keep_last=1)
+        return take(repository)
+
+    monkeypatch.setattr(checking, "object_files", take_after)
+    finding, = backups.check().findings
+    assert (finding.snapshots, "gone" in finding.what) == ((last.id,), True)

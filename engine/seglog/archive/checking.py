@@ -1,7 +1,7 @@
 """`seglog backup check`: whether everything that the snapshots name is there, and with `read_data`, is what it was."""
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from seglog.backups.manifest import STORE_FILE, Snapshot, SnapshotLedger, SnapshotPartition, is_snapshot_id
 from seglog.backups.pieces import ZSTD_SUFFIX, Piece, PieceStore, is_digest
@@ -136,7 +136,19 @@ def check_backups(
             done.findings.append(BackupFinding(path, what, tuple(sorted(users))))
     for digest, (path, what) in sorted(bad.items()):
         done.findings.append(BackupFinding(path, what, tuple(sorted(usage.users.get(digest, ())))))
+    if done.findings:
+        done.findings = _remaining(repository, done.findings)
     return done
+
+
+def _remaining(repository: Repository, findings: list[BackupFinding]) -> list[BackupFinding]:
+    """The findings without those about what `forget` and `prune` have removed meanwhile."""
+    left, found = {name.removesuffix(".json") for name in _snapshot_files(repository)}, []
+    for finding in findings:
+        users = tuple(snapshot_id for snapshot_id in finding.snapshots if snapshot_id in left)
+        if users or repository.store.file(finding.file) is not None:
+            found.append(replace(finding, snapshots=users))
+    return found
 
 
 def _read_all(

@@ -1,13 +1,18 @@
-"""Backups of a growing log by a process that is killed -9 at any moment; the parent looks what is there.
+"""Backups of a growing log, and of a queue beside it, by a process that is killed -9 at any moment; the parent looks
+what is there.
 
     python -m support.killed_backup DIRECTORY KILLS SEED
 
 Each life appends, backs up, sometimes follows the log for some runs, forgets, prunes or restores, and says through a
 pipe what has finished. What a finished run said it had must be there, whole, and nothing else may look like a snapshot.
 While it follows, a run may remove the snapshot of the one before, but the last one has what that one had.
+
+The queue has numbers, put in their order, every third with another priority, and done in their order: so what is left
+of it is known from the first number and the next one.
 """
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -18,19 +23,33 @@ from pathlib import Path
 import seglog
 
 CONFIG = {"segment.bytes": 3000, "index.interval.bytes": 200}
+OF_QUEUE = {"managedLedgerMaxEntriesPerLedger": 30, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
 
 
 def live(top, rng, tell):
     """One life: it goes on until it is killed."""
     backups = seglog.BackupStore(top / "store")
-    with seglog.open(top / "data/orders-0", config=CONFIG, fsync="never") as log:
+    with (
+        seglog.open(top / "data/orders-0", config=CONFIG, fsync="never") as log,
+        seglog.Queue(top / "data/jobs", config=OF_QUEUE, fsync="never", max_attempts=None) as queue,
+    ):
         tell(b"begins\n")
+        # What a life before has put and not acknowledged, by number.
+        held = {int(job.value): job for job in queue.get_many(100_000, timeout=0)}
+        number = max(held, default=-1) + 1
         while True:
             for _ in range(rng.randrange(40)):
                 log.append(b"%d" % log.log_end_offset)
+            for _ in range(rng.randrange(20)):
+                queue.put(b"%d" % number, priority=int(number % 3 == 0))
+                number += 1
+            held |= {int(job.value): job for job in queue.get_many(100_000, timeout=0)}
+            for first in sorted(held)[: max(len(held) - 1 - rng.randrange(30), 0)]:
+                held.pop(first).ack()
+            first = min(held, default=number)
             end = log.log_end_offset
             snapshot = backups.create(top / "data").snapshot
-            tell(b"has %s %d\n" % (snapshot.id.encode(), end))
+            tell(b"has %s %d %d %d\n" % (snapshot.id.encode(), end, first, number))
             if rng.random() < 0.3:
                 # Among them may be one whose run was killed before it could say that it had finished.
                 kept = [snapshot.id for snapshot in backups.forget(keep_last=3, dry_run=True).kept]
@@ -63,35 +82,40 @@ def follow(backups, data, log, rng, tell):
 
 
 def check(top, known, followed, number):
-    """`known`: {snapshot: log end offset when its run began} of those that must be there. `followed`: the log end
-    offset when the last run began that followed the log."""
+    """`known`: {snapshot: (log end offset, first and next number in the queue) when its run began} of those that must
+    be there. `followed`: the log end offset when the last run began that followed the log."""
     if not (top / "store/seglog-backup.json").exists():
         assert not known
         return
     backups = seglog.BackupStore(top / "store")
     found = {snapshot.id: snapshot for snapshot in backups.snapshots()}
-    for snapshot_id, end in known.items():
+    for snapshot_id, (end, _, _) in known.items():
         assert snapshot_id in found, f"life {number}: the snapshot {snapshot_id} is lost"
         assert found[snapshot_id].partitions[0].next_offset >= end
     last = max((snapshot.partitions[0].next_offset for snapshot in found.values()), default=0)
     assert last >= followed, f"life {number}: offsets {last} to {followed - 1} are lost"
     result = backups.check(read_data=number % 8 == 0)
     assert result.ok, f"life {number}: {result.findings}"
-    if number % 16 == 0 and known:
+    if number % 4 == 0 and known:
         last = list(known)[-1]
         where = top / f"check-{number}"
         seglog.restore(top / "store", where, snapshot=last)
         with seglog.open_partition(where / "orders-0") as partition:
             values = [record.value for record in partition.read()]
         assert values == [b"%d" % n for n in range(len(values))]
-        assert len(values) >= known[last]
+        end, first, number_of_next = known[last]
+        assert len(values) >= end
+        with seglog.Queue(where / "jobs", create=False) as queue:
+            left = sorted(int(job.value) for job in queue.get_many(100_000, timeout=0))
+        assert left == list(range(first, number_of_next)), (first, number_of_next, left)
+        shutil.rmtree(where)
 
 
 def main():
     top, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     rng, known = random.Random(seed), {}
     # A child imports nothing: or it would be killed at that.
-    assert all((seglog.BackupStore, seglog.backup, seglog.open, seglog.open_partition, seglog.restore))
+    assert all((seglog.BackupStore, seglog.backup, seglog.open, seglog.open_partition, seglog.restore, seglog.Queue))
     finished = followed = 0
     for number in range(kills):
         reading, writing = os.pipe()
@@ -115,7 +139,7 @@ def main():
             what, *rest = line.split(" ")
             assert what != "failed" or "exists already" in line, line
             if what == "has":
-                known[rest[0]] = int(rest[1])
+                known[rest[0]] = tuple(map(int, rest[1:]))
                 finished += 1
             elif what == "followed":
                 followed = int(rest[0])
