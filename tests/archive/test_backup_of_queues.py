@@ -429,12 +429,12 @@ def test_what_changes_between_two_looks_is_there_as_a_whole_or_not_at_all(jobs, 
 class BusyQueue:
     """Puts, takes and acknowledges, in three priorities, and notes what is left after each step."""
 
-    def __init__(self, queue):
+    def __init__(self, queue, left=frozenset()):
         self.queue, self.lock, self.stop = queue, threading.Lock(), threading.Event()
-        self.left, self.states = set(), [frozenset()]
+        self.left, self.states = set(left), [frozenset(left)]
 
     def run(self):
-        chance, held, number = random.Random(3), [], 0
+        chance, held, number = random.Random(3), [], max(map(int, self.left), default=-1) + 1
         while not self.stop.is_set():
             with self.lock:
                 if chance.random() < 0.5 or len(self.left) < 5:
@@ -493,6 +493,52 @@ def test_each_snapshot_of_a_queue_is_what_it_was_at_one_moment(jobs, store, in_m
         assert frozenset(found) in busy.states[before : after + 1], (snapshot.id, before, after)
         shutil.rmtree(where)
     assert seglog.BackupStore(store).check(read_data=True).ok
+
+
+OWNER = """
+import sys, seglog
+with seglog.Queue(sys.argv[1], attach=True, lease=3600, max_attempts=None) as queue:
+    print("has it", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.long
+def test_each_snapshot_beside_a_takeover_is_what_the_queue_was_at_one_moment(jobs, store, in_memory):
+    """The process that has the queue is killed -9 while another one puts and acknowledges through it, which takes it
+    over; backups go on meanwhile."""
+    left, taken = frozenset(), []
+    for _ in range(30 if FULL else 2):
+        with subprocess.Popen(
+            [sys.executable, "-c", OWNER, jobs], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as owner:
+            assert owner.stdout.readline() == "has it\n"
+            with seglog.Queue(jobs, attach=True, lease=3600, max_attempts=None) as queue:
+                busy = BusyQueue(queue, left)
+                worker = threading.Thread(target=busy.run)
+                worker.start()
+                try:
+                    for step in range(5):
+                        if step == 2:
+                            owner.kill()
+                        if step not in (2, 3):
+                            busy.await_changes()
+                        before = busy.count() - 1
+                        snapshot = seglog.backup(jobs, store).snapshot
+                        taken.append((busy.states, before, snapshot, busy.count()))
+                finally:
+                    busy.stop.set()
+                    worker.join()
+                    owner.kill()
+                left = busy.states[-1]
+    for states, before, snapshot, after in taken:
+        where = in_memory / f"back-{snapshot.id}"
+        seglog.restore(store, where, snapshot=snapshot.id)
+        found, dead, _ = left_in(where / "jobs")
+        assert dead == []
+        assert len(found) == len(set(found))
+        assert frozenset(found) in states[before : after + 1], (snapshot.id, before, after)
+        shutil.rmtree(where)
 
 
 # --- failures -----------------------------------------------------------------------------------
