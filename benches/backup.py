@@ -1,8 +1,11 @@
-"""Backups: a first run and a restore, beside reading, hashing and writing the same files; and a run without changes."""
+"""Backups: a first run and a restore, beside reading, hashing and writing the same files; a run without changes; and
+what one that follows a log costs the appending thread."""
 import hashlib
 import os
 import shutil
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +13,8 @@ from pathlib import Path
 
 import seglog
 from benches import data
+from benches.appending import Place, our_log
+from benches.following import append_all
 from benches.opening import renumbered
 from benches.runner import Bench, Fresh, Goal
 
@@ -18,11 +23,37 @@ PIECE_BYTES = 16 << 20
 # Of each million records that the other benchmarks use, so many segments in a log dir that has not changed.
 UNCHANGED_SEGMENTS, IN_A_PARTITION = 0.1, 1000
 UNCHANGED_BOUND_S = 3.0
+EVERY_S = 0.2
+FOLLOW = """
+import seglog, sys
+seglog.BackupStore(sys.argv[2]).follow(sys.argv[1], every_s=float(sys.argv[3]), on_run=lambda _: print(flush=True))
+"""
+
+
+class BackedUp:
+    """A log, and a process that backs it up again and again; or the log alone."""
+
+    def __init__(self, path: Path, *, is_followed: bool) -> None:
+        self.log = our_log(path, fsync="never")
+        self.log.append(b"first")
+        self._process = None
+        if is_followed:
+            arguments = [sys.executable, "-c", FOLLOW, path / "bench-0", path / "store", str(EVERY_S)]
+            self._process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+            assert self._process.stdout is not None
+            self._process.stdout.readline()     # the first run is over
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+        self.log.close()
 
 
 def run(bench: Bench, directory: Path, count: int) -> None:
     _copying(bench, directory / "backup", count)
     _unchanged(bench, directory / "unchanged", max(int(count * UNCHANGED_SEGMENTS), 1))
+    _following(bench, directory / "followed", count // 2)
 
 
 def plainly(source: Path, target: Path) -> None:
@@ -88,3 +119,20 @@ def _unchanged(bench: Bench, log_dir: Path, segments: int) -> None:
         best_s = min(best_s, time.process_time() - began)
         assert run.read_bytes == 0
     bench.limit(name, "s", "seglog", best_s, UNCHANGED_BOUND_S)
+
+
+def _following(bench: Bench, directory: Path, records: int) -> None:
+    name = "append while a backup follows"
+    if not bench.wanted(name):
+        return
+    directory.mkdir(parents=True)
+    place = Place(directory)
+    append = partial(append_all, records=records)
+    bench.compare(
+        name, records / 1e6, "M rec/s",
+        {
+            "followed": place.fresh(partial(BackedUp, is_followed=True), append),
+            "alone": place.fresh(partial(BackedUp, is_followed=False), append),
+        },
+        {("followed", "alone"): Goal(0.97)}, clock=time.process_time,
+    )

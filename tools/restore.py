@@ -31,7 +31,7 @@ from .options import (
 @click.argument("target", metavar="DST", type=PATH)
 @snapshot_option
 @click.option("--topic", "topics", metavar="GLOB", multiple=True,
-              help="Only topics, queues and managed ledgers that match. May be repeated.")
+              help="Only topics that match, also queues and managed ledgers. May be repeated.")
 @click.option("--partition", "partitions", metavar="NAME", multiple=True,
               help="Only this partition, such as orders-0. May be repeated.")
 @click.option("--until", metavar="TIME", type=TimeType(),

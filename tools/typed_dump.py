@@ -62,7 +62,7 @@ class TypedDump:
                     "the directory has not the name of a partition, by whose topic a schema is found",
                     file=place.directory, hint="give its copy that name, such as orders-0",
                 )
-            where = str(place.path.parent), parsed.topic
+            where = os.path.dirname(place.path), parsed.topic
             if where not in self._decoders:
                 self._decoders[where] = self._decoders_of(place, parsed.topic)
             decoders = self._decoders[where]
@@ -76,7 +76,10 @@ class TypedDump:
         found: Sequence[PartitionPlace] = [_Partition(topic, place.directory)]
         is_in_backup = is_stored(place.path)
         if is_in_backup:
-            found = stored_partitions(os.fspath(place.path), {})
+            from .in_backup import PlaceInBackup
+
+            options = place.store_options if isinstance(place, PlaceInBackup) else {}
+            found = stored_partitions(os.fspath(place.path), options)
         try:
             return Decoding(self._typed, self._source, schemas_near, self._on_undecodable).decoders(lambda: found)
         except InvalidArgumentError as error:
