@@ -24,7 +24,9 @@ class Interrupted(BaseException):
     """What the threads get that are not the main one."""
 
 
-NOT_IMPORTED = ("seglog.spark", "seglog.tools", "seglog.polars", "seglog.testing", "seglog.stores", "seglog.frames")
+NOT_IMPORTED = (
+    "seglog.spark", "seglog.tools", "seglog.polars", "seglog.kombu", "seglog.testing", "seglog.stores", "seglog.frames",
+)
 INTERRUPTS = (KeyboardInterrupt, Interrupted)
 AGAIN_S = 2
 LOST_S = 25     # after so long, one that was sent and did not come is lost
