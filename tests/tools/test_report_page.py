@@ -324,6 +324,19 @@ def test_a_browser_shows_the_page_without_an_error(mixed, tmp_path):
 
 
 @needs_chromium
+def test_the_text_of_drawings_is_readable_on_a_phone(mixed, tmp_path):
+    """They scroll instead of shrinking."""
+    run("report", mixed, "-o", tmp_path / "page.html")
+    ask = (
+        "answer([...document.querySelectorAll('section svg text')].map("
+        "e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a))"
+    )
+    sizes = answer_of((tmp_path / "page.html").read_text(), tmp_path, ask, options=["--window-size=500,2000"])
+    assert len(sizes) > 20
+    assert min(sizes) > 9.5
+
+
+@needs_chromium
 @pytest.mark.parametrize(("media", "pixels"), [("screen", 1280), ("print", 718)])       # 718: A4 within its margins
 def test_tables_are_not_cut_on_a_screen_and_on_paper(mixed, tmp_path, media, pixels):
     (mixed / "00000000000000000000.index").unlink()      # so that every column has something
