@@ -354,6 +354,39 @@ def test_a_page_of_many_groups_does_not_keep_the_loop(in_memory, blocks_s):
     asyncio.run(serve())
 
 
+def test_a_regular_expression_of_a_client_does_not_keep_the_loop(in_memory, blocks_s):
+    """This one takes 8 ms of CPU time for each name."""
+    pytest.importorskip("re2")
+    topics = {"a" * 200 + str(number): 1 for number in range(64)}
+
+    def join(server, group):
+        """Until the member has partitions of the topics that were found."""
+        with WireClient(server) as client:
+            while client.ask(m.FindCoordinatorRequest(key=group, key_type=0), 3).error_code:
+                pass
+            blocks_s.clear()
+            heartbeat = m.ConsumerGroupHeartbeatRequest(
+                group_id=group, member_id="A" * 22, member_epoch=0, rebalance_timeout_ms=60_000,
+                subscribed_topic_regex="(a*)*" * 190 + ".*", topic_partitions=[])
+            answer = client.ask(heartbeat, 1)
+            while answer.assignment is None or not answer.assignment.topic_partitions:
+                assert answer.error_code == 0, answer.error_message
+                heartbeat.member_epoch = answer.member_epoch
+                answer = client.ask(heartbeat, 1)
+
+    async def serve():
+        longest = []
+        async with seglog.serve(in_memory, topics=topics, fsync="never") as server:
+            for group in ("g", "h", "i"):
+                await asyncio.to_thread(join, server, group)
+                longest_s, begun_s = max(blocks_s), time.thread_time()
+                measuring_work()
+                longest.append(longest_s / (time.thread_time() - begun_s))
+        assert min(longest) < BLOCKS_MAX
+
+    asyncio.run(serve())
+
+
 def test_to_delete_a_wide_topic_beside_many_groups_does_not_keep_the_loop(in_memory, blocks_s):
     """It was the product of both: 33 s for 9 000 partitions and 20 000 groups."""
     async def serve():

@@ -45,7 +45,6 @@ _LOG = Logger(__name__)
 _REFRESH_MS = 10_000
 # The most regular expressions of a group, since each new topic is matched with each of them. Kafka has no limit.
 _REGEXES_MAX = 100
-_NAMES_AT_ONCE = 64
 # The most topics of all members together, where they read different ones: this many take the loop a tenth of a second.
 # Kafka has no limit.
 _READ_MAX = 250_000
@@ -446,9 +445,10 @@ class ConsumerHeartbeats:
                 except InvalidPatternError as error:    # taken over from a broker
                     _LOG.warning("group %.200a: %s", group.group_id, error)
                     continue
-                for at in range(0, len(names), _NAMES_AT_ONCE):
-                    matched.update(name for name in names[at : at + _NAMES_AT_ONCE] if matches(name) and may_read(name))
-                    yield
+                for name in names:
+                    if matches(name) and may_read(name):
+                        matched.add(name)
+                    yield       # after each: a client's expression may take 10 ms for one name
         finally:
             group.is_resolving = False
         group.resolved_at_ms, group.resolved_changes = self._timer.now_ms(), changes
