@@ -32,7 +32,7 @@ KAFKA_PYTHON_FAILURES = {
 }
 # It skips them by itself.
 KAFKA_PYTHON_SKIPPED = {
-    "test_kafka_consumer_offset_for_time_old": "for brokers before 0.10.1",
+    "test_kafka_consumer_offsets_for_time_old": "for brokers before 0.10.1",
     **dict.fromkeys(
         ("test_end_to_end", "test_kafka_producer_proper_record_metadata"), "one of its codecs is not installed"),
     **dict.fromkeys(
