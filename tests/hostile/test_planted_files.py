@@ -92,13 +92,17 @@ def serve(path):
         client.ask(produce_request("orders", 0, seglog.build_batch([(b"key", b"value")])), 11)
 
 
+def back_up(path):
+    seglog.backup(path, path.parent / "store")
+
+
 def restore(path):
     seglog.restore(path, path.parent / "restored")
 
 
 SAMPLES = {
-    "queue": (make_queue, (use_queue, use_shared_queue)),
-    "log": (make_log, (use_log, use_partition, verify)),
+    "queue": (make_queue, (use_queue, use_shared_queue, back_up)),
+    "log": (make_log, (use_log, use_partition, verify, back_up)),
     "served": (make_served, (serve,)),
     "backup": (make_backup, (restore,)),
 }
@@ -165,7 +169,8 @@ def test_what_is_planted_in_place_of_a_file_is_a_result_or_an_error_of_ours(in_m
     found = []
     for file, what, door in cases if IS_FULL else cases[:: len(cases) // LOOKS]:
         shutil.rmtree(in_memory / "used", ignore_errors=True)
-        shutil.rmtree(in_memory / "restored", ignore_errors=True)
+        for made in ("restored", "store"):
+            shutil.rmtree(in_memory / made, ignore_errors=True)
         shutil.copytree(whole, in_memory / "used")
         target = in_memory / "used" / file
         target.unlink()

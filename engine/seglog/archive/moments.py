@@ -35,8 +35,8 @@ from seglog.backups.pieces import PIECE_BYTES, Piece, PieceStore
 from seglog.errors import OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.fs.mapping import Mapping as FileMapping
-from seglog.fs.mapping import read_file
-from seglog.fs.refusals import refusals, storage_error
+from seglog.fs.mapping import read_file, status_of
+from seglog.fs.refusals import refusals
 from seglog.reading.follower import Follower
 from seglog.reading.listing import settled_log_files
 from seglog.segment.index_file import minute_index_path
@@ -161,6 +161,8 @@ class MovingPartition:
             logs = settled_log_files(self.directory)
         if not logs:
             raise ChangedError("its segments are gone")
+        for path in logs:
+            identity_of(path)
         *sealed, active = logs
         lines = self._lines()
         start = max(lines[0] or 0, names.parse_base_offset(next(iter(logs)).name))
@@ -384,13 +386,12 @@ def _data(
 
 
 def identity_of(path: Path) -> tuple[Identity, int]:
-    """The identity and the mode of a file. Raises ChangedError if it is gone, StorageError."""
+    """The identity and the mode of a file. Raises ChangedError if it is gone; StorageError, also if it is none that a
+    log could have, which no other look would change."""
     try:
-        status = os.stat(path)
+        status = status_of(path)
     except FileNotFoundError as error:
         raise ChangedError(f"{path.name} was removed") from error
-    except OSError as error:
-        raise storage_error(error, "look at", path) from error
     return Identity(status.st_ino, status.st_size, status.st_mtime_ns), stat.S_IMODE(status.st_mode) & 0o666
 
 

@@ -201,22 +201,42 @@ def _identity_of(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
+def status_of(path: str | os.PathLike[str]) -> os.stat_result:
+    """What the system tells of a file of a log. Raises FileNotFoundError if there is none, StorageError for any other
+    error: also if it is a link to nothing, is not a regular file, or is larger than any file of a log."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError as error:
+        if os.path.islink(path):
+            raise storage_error(error, "look at", path) from error
+        raise
+    except OSError as error:
+        raise storage_error(error, "look at", path) from error
+    _check_regular(path, status)
+    _check_size(path, status.st_size, _MAPPED_BYTES_MAX)
+    return status
+
+
+def _check_regular(path: str | os.PathLike[str], status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise StorageError(
+            "cannot read: expected a file, found a directory",
+            file=path, hint="check the path; move the directory away",
+        )
+    if not stat.S_ISREG(status.st_mode):
+        raise StorageError(
+            "cannot read: not a regular file (a pipe, socket or device)",
+            file=path, hint="check the path; remove it if it does not belong there",
+        )
+
+
 def _open_regular(path: str | os.PathLike[str]) -> tuple[int, os.stat_result]:
     """Open a regular file for reading. Call within `refusals`."""
     # O_NONBLOCK: opening a FIFO that has the name of a segment must not wait for a writer.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(fd)
-        if stat.S_ISDIR(status.st_mode):
-            raise StorageError(
-                "cannot read: expected a file, found a directory",
-                file=path, hint="check the path; move the directory away",
-            )
-        if not stat.S_ISREG(status.st_mode):
-            raise StorageError(
-                "cannot read: not a regular file (a pipe, socket or device)",
-                file=path, hint="check the path; remove it if it does not belong there",
-            )
+        _check_regular(path, status)
     except BaseException:
         os.close(fd)
         raise
