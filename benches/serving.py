@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,17 @@ class ServerProcess:
 
     def cpu_s(self) -> float:
         """Processor time of its live threads; those that ended did little."""
-        tasks = Path(f"/proc/{self._pid}/task")
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
+        spent_ns = 0
+        for task in Path(f"/proc/{self._pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):        # it ended since it was listed
+                spent_ns += int((task / "schedstat").read_text().split()[0])
+        return spent_ns / 1e9
 
     def pin(self, core: int) -> None:
         """Restrict all of its threads, and those that they start, to this core."""
         for task in Path(f"/proc/{self._pid}/task").iterdir():
-            os.sched_setaffinity(int(task.name), {core})
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(task.name), {core})
 
     def anonymous_mib(self) -> float:
         rollup = Path(f"/proc/{self._pid}/smaps_rollup").read_text()
