@@ -1,7 +1,10 @@
 """Logs that are open are compacted by themselves, the dirtiest first, and leave it at once when they are closed."""
+import gc
 import threading
 import time
 import weakref
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import seglog
 from seglog._kernels.write_gate import Bell
 from seglog.config import LogConfig
 from seglog.log.retaining import Retained
+from seglog.reading.open_readers import OpenReaders
 from seglog.upkeep import cleaner_thread
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.upkeep.cleaner_thread import LogCleaner
@@ -318,3 +322,49 @@ def test_the_last_log_that_closes_wakes_a_thread_that_has_been_told_to_end(in_me
         closing.start()
         closing.join(20)
         assert not closing.is_alive()
+
+
+@contextmanager
+def collector_that_calls(ends):
+    """Let each run of Python's garbage collector make one of these calls, as the end of a dropped object does."""
+    def call(phase, _):
+        if phase == "start" and ends:
+            ends.pop()()
+
+    before = gc.get_threshold()
+    pairs = [(n, n) for n in range(5000)]       # CPython has room for 2000 pairs that were dropped: so it uses none
+    gc.callbacks.append(call)
+    gc.set_threshold(1)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(call)
+        del pairs
+
+
+def test_a_log_that_ends_while_the_thread_chooses_does_not_end_the_thread(tmp_path):
+    with seglog.open_dir(tmp_path, config=COMPACT, fsync="never") as log_dir:
+        logs = [log_dir.log("table", n) for n in range(20)]
+        tasks = log_dir.cleaner._tasks
+        kept = dict(tasks)
+        ends = [partial(tasks.pop, id(log)) for log in logs]
+        with collector_that_calls(ends):
+            log_dir.cleaner._filthiest(time.monotonic())
+        assert len(ends) < len(logs)
+        tasks.update(kept)
+
+
+def test_a_reader_that_ends_while_the_open_ones_are_told_is_no_error():
+    class Reader:
+        pass
+
+    readers = [Reader() for _ in range(20)]
+    open_readers = OpenReaders()
+    for reader in readers:
+        open_readers.opened(reader)
+    ends = [partial(open_readers.closed, reader) for reader in readers]
+    with collector_that_calls(ends):
+        found = open_readers.now()
+    assert len(ends) < len(readers)
+    assert set(found) <= set(readers)

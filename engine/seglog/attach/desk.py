@@ -72,7 +72,7 @@ class Desk:
         """The last entry of each priority."""
         return {
             str(priority): list(lane.managed_ledger.last_position or EARLIEST)
-            for priority, lane in list(self.queue._lanes.items())
+            for priority, lane in self.queue._lanes.copy().items()
         }
 
     def hold(self, gone: str | None) -> None:
@@ -84,7 +84,7 @@ class Desk:
             ends_ns = queue._clock.monotonic_ns() + int(HOLD_S * 1e9)
             for lane in queue._in_order:
                 leases = lane.leases
-                for message, attempt in list(leases.attempts.items()):
+                for message, attempt in leases.attempts.copy().items():
                     if leases.holders.get(message, 0) not in not_held and not leases.is_held(message):
                         leases.deliver(message, attempt, ends_ns)
 

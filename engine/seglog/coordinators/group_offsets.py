@@ -178,7 +178,7 @@ class GroupOffsets:
         removed = []
         for where in list(partitions):
             self._drop_pending(where)
-            for producer_id, commits in list(self._transactional.items()):
+            for producer_id, commits in self._transactional.copy().items():
                 self._drop(commits, where)
                 if not commits:
                     del self._transactional[producer_id]

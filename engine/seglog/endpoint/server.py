@@ -340,11 +340,11 @@ class Server:
             await asyncio.sleep(min(_IDLE_LOOK_S, max_s, login_max_s))
             now = time.monotonic()
             leave_closed(connection.peer for connection in self._tasks.values() if connection is not None)
-            for task, since in list(self._logging_in.items()):
+            for task, since in self._logging_in.copy().items():
                 if now - since > login_max_s:
                     del self._logging_in[task]
                     task.cancel()
-            for task, connection in list(self._tasks.items()):
+            for task, connection in self._tasks.copy().items():
                 if connection is not None and (
                     connection.idle_s(now) > max_s or (self._answers.is_short and connection.is_stuck(now))
                 ):

@@ -282,7 +282,7 @@ class Topics:
 
     def logs(self) -> list[tuple[str, int, Log]]:
         """The open logs: (topic, partition, log)."""
-        return [(*where, log) for where, log in sorted(self._logs.items()) if not log.closed]
+        return [(*where, log) for where, log in sorted(self._logs.copy().items()) if not log.closed]
 
     def open_logs(self) -> list[Log]:
         """As `logs`, in any order."""

@@ -700,7 +700,7 @@ class Lane:
 
     def dead_jobs(self, *, but: Collection[Message] = ()) -> Iterator[DeadJob]:
         """The dead jobs, with the lock, in the order in which they died."""
-        for at, death in list(self.leases.dead.items()):
+        for at, death in self.leases.dead.copy().items():
             if at not in but and not self._cursor.is_acknowledged(Position(*at[:2])):
                 yield DeadJob(self, at, death, *self._parts_at(at))
 

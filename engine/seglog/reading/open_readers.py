@@ -25,7 +25,7 @@ class OpenReaders(Generic[Reader]):
     def now(self) -> list[Reader]:
         """The open readers, without those that were dropped without being closed."""
         open_readers = []
-        for number, found in list(self._open.items()):
+        for number, found in self._open.copy().items():      # not list(items()): see LogCleaner
             reader = found()
             if reader is not None:
                 open_readers.append(reader)

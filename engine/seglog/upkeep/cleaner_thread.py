@@ -390,8 +390,10 @@ class LogCleaner:
 
         All are judged at the same time, as in Kafka's manager: the one with the largest dirty ratio is first.
         """
+        # A copy, not list(items()): making the pairs may run the collector, which may let another thread, or the end of
+        # a log that was dropped, change the dictionary in between.
         waiting = {
-            key: task for key, task in list(self._tasks.items())
+            key: task for key, task in self._tasks.copy().items()
             if task.clean_at < NEVER and not task.is_new and not task.leaves
         }
         if not any(task.clean_at <= now for task in waiting.values()):
