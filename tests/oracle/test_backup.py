@@ -98,7 +98,7 @@ def test_backups_beside_a_broker_that_rolls_deletes_compacts_and_is_killed(kafka
 
     until, number, worker = time.monotonic() + STORM_S, 0, None
     lives = 0
-    while time.monotonic() < until:
+    while not failures and (lives < 2 or len(snapshots) <= 5 or time.monotonic() < until):
         with oracle.serving(tmp_path / "node", cleaner) as broker:
             broker.start()
             if not lives:
@@ -108,7 +108,7 @@ def test_backups_beside_a_broker_that_rolls_deletes_compacts_and_is_killed(kafka
                 worker = threading.Thread(target=back_up)
                 worker.start()
             lives += 1
-            end_of_life = min(until, time.monotonic() + max(STORM_S / 8, 4))
+            end_of_life = time.monotonic() + max(STORM_S / 8, 4)
             while time.monotonic() < end_of_life:
                 for name, records in written.items():
                     last = broker.produce(name, number, 50, NOW)
@@ -118,8 +118,6 @@ def test_backups_beside_a_broker_that_rolls_deletes_compacts_and_is_killed(kafka
     stop.set()
     worker.join()
     assert not failures, failures
-    assert lives > 1
-    assert len(snapshots) > 5
     _judge(store, tmp_path, snapshots[:: len(snapshots) // 40 + 1], written)
     last = snapshots[-1][0]
     seglog.restore(store, tmp_path / "again/data", snapshot=last.id)

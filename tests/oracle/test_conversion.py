@@ -7,7 +7,7 @@ import pytest
 
 from seglog.conversion.directory import plan_conversion
 from seglog.errors import StorageError
-from seglog.fs.staging import leftovers
+from seglog.fs.staging import Staging, leftovers
 from support.conversion import UnsyncedFs, config_of, converted, copied, kept, source_of
 from support.golden import golden_cases
 from support.kafka_oracle import VERSIONS
@@ -157,7 +157,7 @@ def test_a_broker_removes_a_staging_in_its_log_dir(kafka_oracle, tmp_path, monke
     case = CASES["v1-gzip-ct-k391"]
     source = copied(source_of(case), tmp_path / "logs" / "orders-0")
     (tmp_path / "made").mkdir()
-    monkeypatch.setattr("seglog.fs.staging.Staging.discard", lambda staging: None)
+    monkeypatch.setattr(Staging, "discard", Staging.keep)
     with pytest.raises(Killed):
         plan_conversion(source, tmp_path / "made/orders-0", fs=LogDirOfItsOwn()).run(kill)
     left, = leftovers(tmp_path / "made")
