@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 # The partitions of each topic, by its id.
 Assignment = Mapping[bytes, frozenset[int]]
-_Where = tuple[bytes, int]
+# A topic's id, and the number of one of its partitions.
+TopicIdPartition = tuple[bytes, int]
 
 # So often all topics are gone through to even out the members' loads. Two or three suffice but for odd subscriptions.
 _PASSES_MAX = 16
@@ -30,8 +31,8 @@ Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], dict[str, Assig
 
 def uniform(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> dict[str, Assignment]:
     """As even as the subscriptions allow, and no partition moves without need (UniformAssignor)."""
-    kept: dict[str, set[_Where]] = {}
-    taken: set[_Where] = set()
+    kept: dict[str, set[TopicIdPartition]] = {}
+    taken: set[TopicIdPartition] = set()
     lists = {id(member.topics): member.topics for member in members}
     reads_of = {which: frozenset(topics) for which, topics in lists.items()}
     for member in members:
@@ -84,7 +85,7 @@ def _readers(members: Sequence[Subscriber]) -> Mapping[bytes, Sequence[str]]:
     return readers
 
 
-def _fill_evenly(kept: dict[str, set[_Where]], free: list[_Where]) -> None:
+def _fill_evenly(kept: dict[str, set[TopicIdPartition]], free: list[TopicIdPartition]) -> None:
     """All members read the same topics: each gets its share, and those that had most get one more if it does not come
     out even."""
     if not kept:
@@ -103,7 +104,9 @@ def _fill_evenly(kept: dict[str, set[_Where]], free: list[_Where]) -> None:
             mine.add(free.pop())
 
 
-def _fill_least(kept: dict[str, set[_Where]], free: list[_Where], readers: Mapping[bytes, Sequence[str]]) -> None:
+def _fill_least(
+    kept: dict[str, set[TopicIdPartition]], free: list[TopicIdPartition], readers: Mapping[bytes, Sequence[str]]
+) -> None:
     """Give each free partition to the reader of its topic that has least."""
     topic_of_heap, heap = None, []
     for topic, number in free:
@@ -116,11 +119,11 @@ def _fill_least(kept: dict[str, set[_Where]], free: list[_Where], readers: Mappi
             heapq.heapreplace(heap, (len(kept[member_id]), member_id))
 
 
-def _even_out(kept: dict[str, set[_Where]], readers: Mapping[bytes, Sequence[str]]) -> None:
+def _even_out(kept: dict[str, set[TopicIdPartition]], readers: Mapping[bytes, Sequence[str]]) -> None:
     """Move partitions from readers that have more to readers of the same topic that have at least two less."""
     for _ in range(_PASSES_MAX):
         is_even = True
-        held_of: dict[bytes, dict[str, list[_Where]]] = {}
+        held_of: dict[bytes, dict[str, list[TopicIdPartition]]] = {}
         for name, mine in kept.items():
             for one in sorted(mine):
                 held_of.setdefault(one[0], {}).setdefault(name, []).append(one)
@@ -153,7 +156,7 @@ def _even_out(kept: dict[str, set[_Where]], readers: Mapping[bytes, Sequence[str
             return
 
 
-def _by_topic(mine: set[_Where]) -> Assignment:
+def _by_topic(mine: set[TopicIdPartition]) -> Assignment:
     found: dict[bytes, list[int]] = {}
     for topic, number in mine:
         found.setdefault(topic, []).append(number)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from seglog.coordinators.assignors import Assignment
+from seglog.coordinators.assignors import Assignment, TopicIdPartition
 from seglog.coordinators.group import GroupState
 from seglog.coordinators.group_member import MEMBER_BYTES
 from seglog.coordinators.group_offsets import GroupOffsets, TopicPartition
@@ -139,7 +139,7 @@ class ConsumerGroup:
         self.static_members: dict[str, str] = {}        # member id by group instance id
         self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}        # the topics that members name, each list once
         self.regexes: dict[str, ResolvedRegex] = {}
-        self.owners: dict[TopicOwner, str] = {}         # who has a partition, or is still to give it up
+        self.owners: dict[TopicIdPartition, str] = {}         # who has a partition, or is still to give it up
         self.is_dead = False
         # The number of changes of topics when its own were looked at; None: look again.
         self.seen_changes: int | None = None
@@ -201,6 +201,10 @@ class ConsumerGroup:
         return name or offered[0]
 
     # --- its members -------------------------------------------------------------------------------
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        """The member that has this instance id."""
+        return None if instance_id is None else self.members.get(self.static_members.get(instance_id, ""))
 
     def put(self, member: ConsumerMember) -> None:
         member.told = self._with_shared_topics(member.told)
@@ -309,9 +313,6 @@ class ConsumerGroup:
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         """The offsets to remove: each ages from its commit, but for those of topics that its members read."""
         return self.offsets.expired(now_ms, retention_ms, since_ms=None, subscribed=self.subscribed_topics())
-
-
-TopicOwner = tuple[bytes, int]
 
 
 def replaced(member: ConsumerMember, member_id: str) -> ConsumerMember:

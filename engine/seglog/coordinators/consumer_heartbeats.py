@@ -176,7 +176,7 @@ class ConsumerHeartbeats:
         records: list[KeyValue] = []
         gone: set[str] = set()
         if member is None:
-            old = group.members.get(group.static_members.get(request.instance_id or "", ""))
+            old = group.static_member(request.instance_id)
             if old is None:
                 member = ConsumerMember(request.member_id, told)
                 group.put(member)
@@ -200,29 +200,19 @@ class ConsumerHeartbeats:
 
     def _find(self, group: ConsumerGroup, request: HeartbeatRequest) -> ConsumerMember | None:
         """The member that speaks; None: a new one, or a static one that came back with another id."""
-        if request.instance_id is None:
-            member = group.members.get(request.member_id)
-            if member is None and request.epoch != 0:
-                raise _unknown(request.member_id, group)
-            if member is not None:
-                _check_epoch(member, request)
-            return member
-        member = group.members.get(group.static_members.get(request.instance_id, ""))
-        if request.epoch == 0:
-            other = group.members.get(request.member_id)
+        if request.epoch == 0 and request.instance_id is not None:
+            member, other = group.static_member(request.instance_id), group.members.get(request.member_id)
             if other is not None and other is not member:
                 raise _invalid(f"Member {request.member_id} is another member of the group.")
-            if member is None:
-                return None
-            if member.current.epoch != LEAVING_STATIC:
+            if member is not None and member.current.epoch != LEAVING_STATIC:
                 raise RefusedHeartbeatError(
                     Errors.UNRELEASED_INSTANCE_ID,
                     f"Static member {request.member_id} with instance id {request.instance_id} cannot join the group "
                     f"because the instance id is owned by {member.member_id} member.")
             return None
-        if member is None:
-            raise RefusedHeartbeatError(Errors.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
-        _check_instance(member, request)
+        if request.epoch == 0 and request.member_id not in group.members:
+            return None
+        member = _known(group, request)
         _check_epoch(member, request)
         return member
 
@@ -334,15 +324,7 @@ class ConsumerHeartbeats:
 
     def _leave(self, group: ConsumerGroup, request: HeartbeatRequest, answer: Answered) -> None:
         result = HeartbeatResult(Errors.NONE, None, request.member_id, request.epoch)
-        if request.instance_id is None:
-            member = group.members.get(request.member_id)
-            if member is None:
-                raise _unknown(request.member_id, group)
-        else:
-            member = group.members.get(group.static_members.get(request.instance_id, ""))
-            if member is None:
-                raise RefusedHeartbeatError(Errors.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
-            _check_instance(member, request)
+        member = _known(group, request)
 
         def written(error: Errors) -> None:
             answer(HeartbeatResult(error) if error else result)
@@ -529,12 +511,23 @@ def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
         raise _fenced("smaller", epoch, current.epoch)
 
 
-def _check_instance(member: ConsumerMember, request: HeartbeatRequest) -> None:
+def _known(group: ConsumerGroup, request: HeartbeatRequest) -> ConsumerMember:
+    """The member that speaks. Raises RefusedHeartbeatError."""
+    if request.instance_id is None:
+        member = group.members.get(request.member_id)
+        if member is None:
+            raise RefusedHeartbeatError(
+                Errors.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of group {group.group_id}.")
+        return member
+    member = group.static_member(request.instance_id)
+    if member is None:
+        raise RefusedHeartbeatError(Errors.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
     if member.member_id != request.member_id:
         raise RefusedHeartbeatError(
             Errors.FENCED_INSTANCE_ID,
             f"Static member {request.member_id} with instance id {request.instance_id} was fenced by member "
             f"{member.member_id}.")
+    return member
 
 
 def _fenced(which: str, epoch: int, known: int) -> RefusedHeartbeatError:
@@ -542,11 +535,6 @@ def _fenced(which: str, epoch: int, known: int) -> RefusedHeartbeatError:
         Errors.FENCED_MEMBER_EPOCH,
         f"The consumer group member has a {which} member epoch ({epoch}) than the one known by the group coordinator "
         f"({known}). The member must abandon all its partitions and rejoin.")
-
-
-def _unknown(member_id: str, group: ConsumerGroup) -> RefusedHeartbeatError:
-    return RefusedHeartbeatError(
-        Errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
 
 
 def _invalid(message: str) -> RefusedHeartbeatError:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from typing import NamedTuple, TypeVar
 
 from seglog.clock import Clock
-from seglog.coordinators.consumer_group import ConsumerGroup, Subscription
+from seglog.coordinators.consumer_group import ConsumerGroup, ConsumerMember, Subscription
 from seglog.coordinators.consumer_heartbeats import ConsumerHeartbeats
 from seglog.coordinators.consumer_records import no_group
 from seglog.coordinators.coordinator_config import CoordinatorConfig
@@ -37,6 +37,10 @@ _GROUPS_AT_ONCE = 256
 
 
 _Made = TypeVar("_Made", Group, ConsumerGroup)
+
+
+class OtherProtocolError(Exception):
+    """A group has members of the other protocol of groups."""
 
 
 class GroupOverview(NamedTuple):
@@ -146,12 +150,12 @@ class GroupCoordinator:
 
     def classic_to_join(self, group_id: str) -> Group | None:
         """The group for a new member of the classic protocol, as `get_or_make`. A group of the new protocol without
-        members becomes a classic one, and keeps its offsets. Raises TypeError if it has members."""
+        members becomes a classic one, and keeps its offsets. Raises OtherProtocolError if it has members."""
         group = self.get_or_make(group_id)
         if not isinstance(group, ConsumerGroup):
             return group
         if group.members:
-            raise TypeError(f"{group} has members")
+            raise OtherProtocolError(f"{group} has members")
         group.become(GroupState.DEAD, self.now_ms())
         self.store.store_records(
             group_id, [(key, None) for key in no_group(group)], lambda error: None)
@@ -159,12 +163,12 @@ class GroupCoordinator:
 
     def consumer_to_join(self, group_id: str) -> ConsumerGroup | None:
         """The group for a new member of the new protocol, as `get_or_make`. A classic group without members becomes one
-        of the new protocol, and keeps its offsets. Raises TypeError if it has members."""
+        of the new protocol, and keeps its offsets. Raises OtherProtocolError if it has members."""
         group = self.get_or_make(group_id)
         if group is None or isinstance(group, ConsumerGroup):
             return group
         if group.state is not GroupState.EMPTY:
-            raise TypeError(f"{group} has members")
+            raise OtherProtocolError(f"{group} has members")
         for member_id in list(group.pending_members):
             group.forget_pending(member_id)
         if group.generation > 0:
@@ -185,20 +189,22 @@ class GroupCoordinator:
     def has_room_for_consumer(self, group: ConsumerGroup, member_id: str, told: Subscription) -> bool:
         """Whether there is room for this member, with what it told instead of what it told before."""
         member = group.members.get(member_id)
-        more_bytes = told.size_bytes + (
-            MEMBER_BYTES + text_bytes(member_id) if member is None else -member.told.size_bytes)
-        return more_bytes <= 0 or self.held.members + more_bytes <= self.config.group_members_max_bytes
+        return self._has_room_for(
+            ConsumerMember(member_id, told).size_bytes - (0 if member is None else member.size_bytes))
 
     def has_room_for_member(self, member: Member | None, names: Iterable[str | None], protocols: Protocols) -> bool:
         """Whether there is room for this member, with these protocols instead of those that it has. `names`: of a new
         one."""
         more_bytes = size_of(protocols) + (
             MEMBER_BYTES + sum(map(text_bytes, names)) if member is None else -size_of(member.protocols))
-        return more_bytes <= 0 or self.held.members + more_bytes <= self.config.group_members_max_bytes
+        return self._has_room_for(more_bytes)
 
     def has_room_for_assignments(self, group: Group, size_bytes: int) -> bool:
         """Whether there is room for assignments of so many bytes, instead of those that the members have."""
-        more_bytes = size_bytes - sum(len(member.assignment) for member in group.members.values())
+        return self._has_room_for(size_bytes - sum(len(member.assignment) for member in group.members.values()))
+
+    def _has_room_for(self, more_bytes: int) -> bool:
+        """Whether members may take so many bytes more; fewer always."""
         return more_bytes <= 0 or self.held.members + more_bytes <= self.config.group_members_max_bytes
 
     def without_room(

@@ -5,7 +5,7 @@ from functools import partial
 from seglog.coordinators.assignors import Assignment
 from seglog.coordinators.consumer_group import ConsumerGroup, ConsumerMember, Subscription
 from seglog.coordinators.consumer_heartbeats import HeartbeatRequest, HeartbeatResult, RefusedHeartbeatError
-from seglog.coordinators.groups import GroupCoordinator
+from seglog.coordinators.groups import GroupCoordinator, OtherProtocolError
 from seglog.coordinators.internal_topic import has_room
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.endpoint.authorizer import Authorizer
@@ -79,7 +79,7 @@ class ConsumerGroups:
         try:
             group = coordinator.get(request.group_id) if request.member_epoch else coordinator.consumer_to_join(
                 request.group_id)
-        except TypeError:       # members of the classic protocol are in it
+        except OtherProtocolError:       # members of the classic protocol are in it
             group = coordinator.get(request.group_id)
         if group is None and request.member_epoch == 0:
             return HeartbeatResult(Errors.POLICY_VIOLATION, "there is no room for another group")

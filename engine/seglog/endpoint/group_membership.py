@@ -3,7 +3,7 @@ from functools import partial
 
 from seglog.coordinators.group import Group
 from seglog.coordinators.group_member import JoinResult, SyncResult
-from seglog.coordinators.groups import GroupCoordinator
+from seglog.coordinators.groups import GroupCoordinator, OtherProtocolError
 from seglog.coordinators.internal_topic import has_room
 from seglog.coordinators.offsets_topic import AnyGroup
 from seglog.coordinators.pending_answer import PendingAnswer
@@ -109,7 +109,7 @@ class GroupMembership:
         try:
             group = coordinator.classic(request.group_id) if member_id else coordinator.classic_to_join(
                 request.group_id)
-        except TypeError:       # members of the new protocol are in it
+        except OtherProtocolError:       # members of the new protocol are in it
             return JoinResult(member_id, Errors.INCONSISTENT_GROUP_PROTOCOL)
         if group is None:
             return JoinResult(member_id, Errors.UNKNOWN_MEMBER_ID if member_id else Errors.POLICY_VIOLATION)
