@@ -116,7 +116,7 @@ async def test_blocks_acknowledge_refuse_and_give_back(path):
         with pytest.raises(asyncio.CancelledError):
             await task
         async with await jobs.get(timeout=60) as job:
-            assert job.attempt == 3
+            assert job.attempt == 2     # it was given back, and did not fail
         async with job:     # finished already
             pass
         assert (await jobs.stats()).backlog == 0
@@ -153,6 +153,70 @@ async def test_a_get_that_is_cancelled_or_times_out_takes_nothing(path):
         # Not in the loop: what waited for a task may have taken it, and gives it back when the loop has a turn.
         assert (await asyncio.to_thread(jobs.blocking.get, timeout=60)).value == b"by a thread"
         assert (await jobs.stats()).in_flight == 1
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_workers_that_are_cancelled_at_each_restart_take_no_attempt_of_a_job(path, attach):
+    attempts = []
+
+    async def serve():
+        async with seglog.aio.Queue(path, max_attempts=2, attach=attach) as jobs:
+            taken = asyncio.Event()
+
+            async def work():
+                async for job in jobs:
+                    async with job:
+                        attempts.append(job.attempt)
+                        taken.set()
+                        await asyncio.sleep(600)
+
+            workers = [asyncio.create_task(work()) for _ in range(4)]
+            await asyncio.sleep(0)
+            if not attempts:
+                await jobs.put(b"x")
+            await taken.wait()
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            stats = await jobs.stats()
+            assert (stats.in_flight, stats.dead) == (0, 0)
+
+    for _ in range(5):
+        asyncio.run(serve())
+    assert attempts == [1] * 5
+
+
+@runs
+async def test_a_thread_gets_a_job_that_no_task_wants_any_more(path):
+    async with seglog.aio.Queue(path) as jobs:
+        left = asyncio.create_task(jobs.get())
+        await asyncio.sleep(0.05)       # its thread waits in the queue, as a rule
+        by_thread = asyncio.create_task(asyncio.to_thread(jobs.blocking.get, 60))
+        await asyncio.sleep(0.05)
+        left.cancel()
+        await asyncio.gather(left, return_exceptions=True)
+        await jobs.put(b"x")
+        assert (await by_thread).attempt == 1
+        assert (await jobs.stats()).in_flight == 1
+
+
+@runs
+async def test_an_acknowledgement_that_began_is_made_though_its_task_is_cancelled(path):
+    async with seglog.aio.Queue(path) as jobs:
+        for _ in range(20):
+            await jobs.put(b"x")
+
+            async def work(job):
+                async with job:
+                    pass
+
+            task = asyncio.create_task(work(await jobs.get(timeout=60)))
+            await asyncio.sleep(0)      # it has asked for the acknowledgement
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        while (await jobs.stats()).in_flight:
+            await asyncio.sleep(0.001)
+        assert (await jobs.stats()).backlog == 0
 
 
 @pytest.mark.parametrize("by", ["task", "thread"])

@@ -33,7 +33,7 @@ class OtherQueue:
 def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     count, names = run_examples(PAGE, capsys)
-    assert count == 11
+    assert count == 12
     with seglog.Queue("moved") as jobs:
         names["move"](OtherQueue([{"to": "u1"}, {"to": "u2"}]), jobs)
         assert [job.value for job in jobs.peek(3)] == [b'{"to": "u1"}', b'{"to": "u2"}']

@@ -1,4 +1,5 @@
 """A queue of jobs: what its calls promise, one by one."""
+import asyncio
 import errno
 import logging
 import os
@@ -394,11 +395,44 @@ def test_a_block_acknowledges_refuses_and_logs(jobs, clock, caplog):
     assert "no such user" in caplog.text
 
 
-def test_a_block_that_is_interrupted_gives_the_job_back_at_once(jobs):
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_a_block_that_is_interrupted_gives_the_job_back_as_the_same_attempt(path, interrupt):
+    with seglog.Queue(path, max_attempts=2, retry_delay=0) as jobs:
+        jobs.put(b"x")
+        for attempt in (1, 2):
+            for _ in range(3):
+                with pytest.raises(interrupt), jobs.get(timeout=0) as job:
+                    raise interrupt
+                assert job.attempt == attempt
+            if attempt == 1:
+                jobs.get(timeout=0).nack(0)
+        assert not jobs.dead
+        assert jobs.get(timeout=0).attempt == 2
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_job_that_was_given_back_is_the_same_attempt_after_the_next_opening(path, failures):
+    with seglog.Queue(path) as jobs:
+        jobs.put(b"x")
+        for _ in range(failures):
+            jobs.get(timeout=0).nack(0)
+        jobs.release([jobs.get(timeout=0)])
+    for _ in range(3):
+        with seglog.Queue(path) as jobs:
+            job = jobs.get(timeout=0)
+            assert job.attempt == 1 + failures
+            jobs.release([job])
+
+
+def test_an_interrupt_is_raised_though_the_queue_was_closed_meanwhile(path):
+    def closed_and_interrupted():
+        jobs.close()
+        raise KeyboardInterrupt
+
+    jobs = seglog.Queue(path)
     jobs.put(b"x")
     with pytest.raises(KeyboardInterrupt), jobs.get(timeout=0):
-        raise KeyboardInterrupt
-    assert jobs.get(timeout=0).attempt == 2
+        closed_and_interrupted()
 
 
 def test_a_job_that_is_given_back_at_once_can_be_taken_at_once(path):

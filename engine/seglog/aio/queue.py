@@ -36,7 +36,8 @@ class AsyncJob:
     `blocking`.
 
     In `async with job:`, a job whose block ends is acknowledged, and one whose block raises an Exception is refused,
-    and the exception is logged; any other exception (CancelledError) gives the job back at once, and is raised.
+    and the exception is logged; any other exception (CancelledError) gives the job back, as Queue.release does, and is
+    raised.
     """
 
     __slots__ = ("_queue", "blocking")
@@ -54,8 +55,8 @@ class AsyncJob:
         raise AttributeError(f"an AsyncJob has no attribute {name!r}")
 
     async def ack(self) -> None:
-        """Acknowledge it, durably: as Job.ack."""
-        await self._queue._acks.do(self.blocking)
+        """Acknowledge it, durably: as Job.ack. Also if the task is cancelled meanwhile."""
+        await asyncio.shield(self._queue._acks.do(self.blocking))
 
     async def nack(self, delay: timedelta | float | None = None, *, reason: str = "") -> None:
         """Refuse it: as Job.nack."""
@@ -291,12 +292,12 @@ class _Taker:
     def _run(self) -> None:
         work_in_background()
         while not self._has_ended:
-            wanted = len(self._waiting)
-            if not wanted:
+            if not self._waiting:
                 self._bell.wait(-1)
                 continue
             try:
-                jobs = self._queue.get_many(wanted)
+                # Tasks that come, or are cancelled, while it waits count.
+                jobs = self._queue._take_wanted(lambda: len(self._waiting))
             except BaseException as error:
                 self._has_ended = self._queue.closed
                 self._home.call(self._fail, error)
@@ -304,7 +305,8 @@ class _Taker:
                     return
                 self._bell.wait(-1)
             else:
-                self._taken(jobs)
+                if jobs:
+                    self._taken(jobs)
 
     def _taken(self, jobs: list[Job]) -> None:
         handed = Bell()

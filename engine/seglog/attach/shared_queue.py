@@ -434,6 +434,12 @@ class SharedQueue(Queue):
             if jobs or ends is not None:
                 return list(jobs)
 
+    def _take_wanted(self, wanted: Callable[[], int]) -> list[Job]:
+        role = self._role
+        if isinstance(role, _Owner) and not self._is_closed:
+            return role.queue._take_wanted(wanted)
+        return self._take(max(wanted(), 1), None, None)
+
     def _ask_for_jobs(
         self, header: Callable[[], Header], deadline: float | None
     ) -> "tuple[Header | None, list[bytes]]":

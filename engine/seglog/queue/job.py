@@ -1,12 +1,13 @@
 """A job: a message of a queue, as its consumers get it."""
 import base64
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from seglog._kernels.entry_frame import KEY_IS_BASE64, MessageFields
-from seglog.errors import CorruptRecordError, SeglogError
+from seglog.errors import CorruptRecordError, LogClosedError, SeglogError
 from seglog.ledger.entry import Entry
 from seglog.ledger.message_batch import BatchedMessage
 from seglog.logger import Logger
@@ -51,8 +52,8 @@ class Job:
     attempt: how often it was delivered, this time included. is_settled: whether `ack` or `nack` was called.
 
     In `with job:`, a job whose block ends is acknowledged, and one whose block raises an Exception is refused: it is
-    delivered again later, and the exception is logged, not raised. Any other exception (KeyboardInterrupt) gives the
-    job back at once, and is raised.
+    delivered again later, and the exception is logged, not raised. Any other exception (KeyboardInterrupt, SystemExit,
+    CancelledError) ends the worker, not the job: it gives the job back as Queue.release does, and is raised.
     """
 
     __slots__ = ("__weakref__", "_at", "_batched", "_entry", "_fields", "_lane", "_value", "attempt", "is_settled")
@@ -196,10 +197,14 @@ class Job:
         if error is None:
             self.ack()
             return False
-        is_failure = isinstance(error, Exception)
-        self._lane.refuse(self, None if is_failure else 0, _reason_of(error), is_late_allowed=True)
+        if not isinstance(error, Exception):
+            with suppress(LogClosedError):      # then the next opening delivers it; what is raised is the interrupt
+                self._lane.release(self)
+            self.is_settled = True
+            return False
+        self._lane.refuse(self, None, _reason_of(error), is_late_allowed=True)
         self.is_settled = True
-        return is_failure and self._logged(error)
+        return self._logged(error)
 
     def _logged(self, error: BaseException) -> bool:
         logger.error("job %s failed at attempt %d", self.id, self.attempt, exc_info=error)

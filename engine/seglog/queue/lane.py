@@ -676,7 +676,11 @@ class Lane:
         with self._lock, self._repairing:
             self.check()
             if self._has_lease(job):
-                self.leases.give_back(job._at, job.attempt - 1)
+                before = job.attempt - 1
+                # In the journal, too: otherwise the next opening would count this delivery.
+                kind = JournalKind.WAITING if before else JournalKind.READY
+                self._journal.append(Change(kind, [(*job._at, before)], self._clock.now_ms()))
+                self.leases.give_back(job._at, before)
                 self._again[job._at] = None
                 self._changed.notify_one()
 

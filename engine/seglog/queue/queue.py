@@ -493,8 +493,13 @@ class OwnedQueue(OpenHandle):
     def _take(self, count: int, timeout: timedelta | float | None, lease: timedelta | float | None) -> list[Job]:
         return self._take_for(0, count, timeout, lease)
 
+    def _take_wanted(self, wanted: Callable[[], int]) -> list[Job]:
+        """Wait for jobs, and take as many as `wanted` says then; none if it says 0."""
+        return self._take_for(0, wanted, None, None)
+
     def _take_for(
-        self, holder: int, count: int, timeout: timedelta | float | None, lease: timedelta | float | None
+        self, holder: int, count: int | Callable[[], int], timeout: timedelta | float | None,
+        lease: timedelta | float | None,
     ) -> list[Job]:
         """Take jobs for the process with this number; 0: this process."""
         deadline = None if timeout is None else time.monotonic() + duration_ns("timeout", timeout) / 1e9
@@ -507,7 +512,9 @@ class OwnedQueue(OpenHandle):
             if jobs is not None:
                 return jobs
 
-    def _wait_for_jobs(self, count: int, deadline: float | None, lease_ns: int, holder: int) -> list[Job] | None:
+    def _wait_for_jobs(
+        self, count: int | Callable[[], int], deadline: float | None, lease_ns: int, holder: int
+    ) -> list[Job] | None:
         """None: look again; dead letters are due."""
         letters = self._letters
         with self._changed:
@@ -515,7 +522,11 @@ class OwnedQueue(OpenHandle):
                 # Noted before the first look, so that what comes after it wakes this thread.
                 seen = self._changed.number
                 self._check()
-                jobs = [] if self._is_paused else self._take_now(count, lease_ns, holder)
+                wanted = count if isinstance(count, int) else count()
+                if not wanted:
+                    self._changed.notify_one()      # another one that waits gets what woke this one
+                    return []
+                jobs = [] if self._is_paused else self._take_now(wanted, lease_ns, holder)
                 if jobs:
                     return jobs
                 left_s = None if deadline is None else deadline - time.monotonic()
@@ -578,8 +589,8 @@ class OwnedQueue(OpenHandle):
                 job.is_settled = True
 
     def release(self, jobs: Iterable[Job]) -> None:
-        """Give jobs back that were taken and that nobody looked at: they are delivered again, at once, by the same
-        attempt."""
+        """Give jobs back that were taken and not worked on: they are delivered again, at once, as the same attempt.
+        Those whose lease has ended, or that are finished, stay as they are."""
         for job in _listed("jobs", jobs):
             self._lane_of(job).release(job)
 
