@@ -17,6 +17,44 @@ cdef enum:
     ALIGNED = 8
 
 
+cdef void seal_record(
+    uint8_t* first, int kind, uint32_t count, uint32_t length, uint64_t at_ms, uint64_t holder, uint64_t journal_id,
+    uint64_t position, uint64_t synced_to,
+) noexcept:
+    """Write what is before the items of a body of `length` bytes, whose items and text are there already."""
+    cdef uint8_t seed[SEED_BYTES]
+    cdef uint8_t* body = first + FRAME_BYTES
+    body[0] = <uint8_t>kind
+    body[1] = 0
+    store_u16(body + 2, 0)
+    store_u32(body + 4, count)
+    store_u64(body + 8, synced_to)
+    store_u64(body + 16, at_ms)
+    store_u64(body + 24, holder)
+    store_u64(seed, journal_id)
+    store_u64(seed + 8, position)
+    store_u32(seed + 16, length)
+    store_u32(first, length)
+    store_u32(first + 4, update_crc32c(update_crc32c(0, seed, SEED_BYTES), body, length))
+
+
+cdef void store_item(
+    uint8_t* p, uint64_t ledger_id, uint64_t entry_id, int32_t batch_index, uint32_t number
+) noexcept:
+    store_u64(p, ledger_id)
+    store_u64(p + 8, entry_id)
+    store_u32(p + 16, <uint32_t>batch_index)
+    store_u32(p + 20, number)
+
+
+cdef void store_one(
+    uint8_t* first, int kind, uint64_t ledger_id, uint64_t entry_id, int32_t batch_index, uint32_t number,
+    uint64_t at_ms, uint64_t journal_id, uint64_t position, uint64_t synced_to,
+) noexcept:
+    store_item(first + FRAME_BYTES + BODY_BYTES, ledger_id, entry_id, batch_index, number)
+    seal_record(first, kind, 1, BODY_BYTES + ITEM_BYTES, at_ms, 0, journal_id, position, synced_to)
+
+
 def encode_record(
     int kind, items not None, uint64_t at_ms, uint64_t holder, bytes text not None, uint64_t journal_id,
     uint64_t position, uint64_t synced_to,
@@ -31,7 +69,6 @@ def encode_record(
     cdef uint8_t* first = <uint8_t*>PyBytes_AS_STRING(made)
     cdef uint8_t* body = first + FRAME_BYTES
     cdef uint8_t* p = body + BODY_BYTES
-    cdef uint8_t seed[SEED_BYTES]
     cdef Py_ssize_t number
     cdef uint64_t ledger_id, entry_id
     cdef int32_t batch_index
@@ -40,23 +77,9 @@ def encode_record(
         raise OverflowError(f"a record of kind {kind} with {length} bytes")
     for number in range(count):
         ledger_id, entry_id, batch_index, of_kind = listed[number]
-        store_u64(p, ledger_id)
-        store_u64(p + 8, entry_id)
-        store_u32(p + 16, <uint32_t>batch_index)
-        store_u32(p + 20, of_kind)
+        store_item(p, ledger_id, entry_id, batch_index, of_kind)
         p += ITEM_BYTES
     memcpy(p, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
     memset(body + length, 0, padding)
-    body[0] = <uint8_t>kind
-    body[1] = 0
-    store_u16(body + 2, 0)
-    store_u32(body + 4, <uint32_t>count)
-    store_u64(body + 8, synced_to)
-    store_u64(body + 16, at_ms)
-    store_u64(body + 24, holder)
-    store_u64(seed, journal_id)
-    store_u64(seed + 8, position)
-    store_u32(seed + 16, <uint32_t>length)
-    store_u32(first, <uint32_t>length)
-    store_u32(first + 4, update_crc32c(update_crc32c(0, seed, SEED_BYTES), body, length))
+    seal_record(first, kind, <uint32_t>count, <uint32_t>length, at_ms, holder, journal_id, position, synced_to)
     return made

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 from seglog._kernels.entry_columns import metadata_columns
 from seglog._kernels.entry_frame import MessageFields
 from seglog._kernels.quick_lock import LockCondition, QuickLock
+from seglog._kernels.quiet_lane import QuietLane
 from seglog._kernels.shield import shielded
-from seglog.clock import Clock, now_ns
+from seglog.clock import Clock, SystemClock, now_ns
 from seglog.config import Fsync
 from seglog.errors import (
     CorruptManifestError,
@@ -39,6 +40,7 @@ from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, pulsar_pb
+from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.cursor_file import cursor_path
 from seglog.ledger.managed.journal import Change, JournalKind, QueueJournal, read_journal
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
@@ -55,6 +57,7 @@ from seglog.queue.options import QueueOptions, duration_ns
 from seglog.queue.unique import UNIQUE_UNTIL, Claim, UniqueKeys, change_of, key_bytes, listed_to
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import DAMAGED, RELOCATE_AHEAD_MS, RELOCATE_EVERY_NS
+from seglog.topic.dispatcher import Dispatcher
 from seglog.topic.leases import Leases, Message
 
 if TYPE_CHECKING:
@@ -136,8 +139,23 @@ def weak_giver(journal: QueueJournal) -> Callable[[], bool]:
     return give_back
 
 
-class Lane:
-    """The jobs of one managed ledger. Thread-safe. `lock` guards its fields, and those of the queue's other lanes."""
+class Lane(QuietLane):
+    """The jobs of one managed ledger. Thread-safe. `lock` guards its fields, and those of the queue's other lanes.
+
+    Most jobs are delivered and acknowledged by `take_quietly` and `finish_quietly`, in a kernel; those that need more,
+    by `take` and `acknowledge`."""
+
+    leases: Leases
+    _journal: QueueJournal
+    _ready: deque[Job]
+    _due: deque[Job]
+    _again: dict[Message, None]
+    _checkpoint_at: int
+    _clock: Clock
+    _cursor: ManagedCursor
+    _dispatcher: Dispatcher
+    _backlog: Backlog
+    _counts: QueueCounts
 
     def __init__(
         self, path: Path, prefix: str, lock: QuickLock, changed: LockCondition, options: QueueOptions,
@@ -152,6 +170,9 @@ class Lane:
         self._counts = counts
         self._letters = letters
         self._config, self._fsync, self._fs, self._clock = config, fsync, fs, clock
+        self._has_system_clock = type(clock) is SystemClock
+        self._most_attempts = options.max_attempts
+        self._look_again_ns = RELOCATE_EVERY_NS
         self._repairing = _Repairing(self)
         # Now, where no exception comes from outside: one that comes during an import leaves its lock taken forever.
         pulsar_pb()
@@ -162,9 +183,9 @@ class Lane:
         fsync, clock = self._fsync, self._clock
         # The jobs that may be delivered at once: new ones, before them those that were delayed, and before these those
         # that were delivered before.
-        self._ready: deque[Job] = deque()
-        self._due: deque[Job] = deque()
-        self._again: dict[Message, None] = {}       # in order
+        self._ready = deque()
+        self._due = deque()
+        self._again = {}        # in order
         # Those that a call of `take` has, and has not delivered yet.
         self._taking: set[Message] = set()
         # When the dispatcher was asked for delayed jobs last.
@@ -181,7 +202,7 @@ class Lane:
             try:
                 self._cursor = ledger.open_cursor(SUBSCRIPTION, "earliest")
                 self.leases = Leases()
-                self.unique = UniqueKeys()
+                self.unique = self._unique = UniqueKeys()
                 contents = read_journal(path) if self._cursor._journal is not None else None
                 for record in contents.records if contents is not None else ():
                     if record.subscription == SUBSCRIPTION:
@@ -206,6 +227,8 @@ class Lane:
                     self._give_up_lost_copies()
                     if self._letters is not None and self.leases.dead:
                         self._letters.note(self)
+                    self._tracker = self.delayed.tracker(self._cursor)
+                    self._shown, self._held = ledger._shown, ledger._tail.held
                     self._add_chores()
                 except BaseException:
                     self._journal.close()
@@ -570,6 +593,8 @@ class Lane:
 
     def acknowledge(self, jobs: Sequence[Job], *, wait: bool, is_dropped: bool = False) -> None:
         """See Job.ack, for several jobs of this lane. `is_dropped`: they make room for others."""
+        if len(jobs) == 1 and not is_dropped and self.finish_quietly(jobs[0], wait):
+            return
         journal = self._journal
         with self._lock, self._repairing:
             self.check()

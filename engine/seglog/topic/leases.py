@@ -9,9 +9,11 @@ Pure state: it knows no files, locks or clocks. Its owner writes each change to 
 first, and `replay` makes the same state of what was written. Nothing here is about messages that were never delivered.
 """
 from collections.abc import Iterable, Iterator
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from seglog._kernels.quiet_lane import LeaseTables
 from seglog.ledger.managed.journal import Change, JournalKind, JournalRecord
 
 # A message: ledger id, entry id, and its number in the batch, -1 if its entry is not one.
@@ -33,12 +35,13 @@ class Death(NamedTuple):
     reason: str
 
 
-class Leases:
+class Leases(LeaseTables):
     """`attempts`: of each message that was delivered and is not acknowledged, the number of deliveries. `out`,
     `waiting` (when it is due, ms since 1970) and `dead`: each message is in one of them at most. `holders`: the number
     of the process that has it, unless that is the one with the queue."""
 
     def __init__(self) -> None:
+        # (The fields are those of a kernel, which makes the steps that most messages take.)
         self.attempts: dict[Message, int] = {}
         self.out: dict[Message, JobLease] = {}
         self.waiting: dict[Message, int] = {}
@@ -47,6 +50,8 @@ class Leases:
         # The order of the times in `out` and `waiting`; also of some that are not valid any more.
         self._ends: list[tuple[int, Message]] = []
         self._dues: list[tuple[int, Message]] = []
+        # One step in C: the class's own __new__ is Python code.
+        self._new_lease = partial(tuple.__new__, JobLease)
 
     def is_held(self, message: Message) -> bool:
         """Whether it must not be delivered now."""

@@ -408,6 +408,23 @@ class ManagedCursor:
                 self._changed(before, (position,) if whole else ())
         self._tell()
 
+    def _acknowledge_next(self, ledger_id: int, entry_id: int) -> bool:
+        """Acknowledge an entry that is there if the mark-delete position then moves onto it, within the ledger that
+        grows, and nothing else happens: a journal has it, and the listeners need not know. Return whether it did. For a
+        queue, whose jobs mostly end in order."""
+        with self._lock:
+            acknowledged, extent = self._acknowledged, self._extent()
+            if (
+                acknowledged.mark_delete != (ledger_id, entry_id - 1) or acknowledged.entries or acknowledged.batches
+                or self._is_due or not self._is_journaled
+                or extent.ids[-1] != ledger_id or extent.infos[-1].end is not None
+            ):
+                return False
+            self._is_dirty = True       # first, so that after an interrupt the next flush writes what is left
+            # One step in C: the class's own __new__ is Python code.
+            acknowledged.mark_delete = tuple.__new__(Position, (ledger_id, entry_id))
+            return True
+
     def acknowledge_many(self, positions: Iterable[Position]) -> None:
         """Acknowledge entries. Raises OffsetOutOfRangeError; then none has been acknowledged."""
         with self._lock, self._repairing:

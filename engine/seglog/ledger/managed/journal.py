@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from seglog._kernels.crc import crc32c
+from seglog._kernels.journal_end import JournalEnd
 from seglog._kernels.journal_record import encode_record
 from seglog._kernels.shield import shielded
 from seglog.config import Fsync
@@ -312,11 +313,13 @@ def give_back_reserve(fs: FileSystem, directory: Path) -> None:
             file.release()
 
 
-class QueueJournal(WriteGate):
+class QueueJournal(JournalEnd, WriteGate):
     """The journal of an open queue. Thread-safe; callers of `append` keep the records in order by a lock of their own.
 
     `path` is replaced by `begin_next`. Raises StorageError, and LogFailedError after a write or sync failed.
     """
+
+    _file: WritableFile
 
     def __init__(
         self, fs: FileSystem, directory: Path, journal_id: int, subscription: str, state: Iterable[Change], fsync: Fsync
@@ -342,6 +345,7 @@ class QueueJournal(WriteGate):
         self._zeros_to = self._synced_to = self._begin_bytes = position
         self.journal_id = journal_id
         self._reserve(file, position)
+        self._find_quiet()
         return file
 
     def _reserve(self, file: WritableFile, position: int) -> None:
@@ -379,7 +383,12 @@ class QueueJournal(WriteGate):
             self.number += 1
         if end > self._reserve_at:
             self._reserve(file, end)
+        self._find_quiet()
         return self.number
+
+    def _find_quiet(self) -> None:
+        """Note up to where a record needs only a write: neither zeros nor space are due before."""
+        self._quiet_to = min(self._reserve_at, self._zeros_to) if self._waits else self._reserve_at
 
     def _write_zeros(self, file: WritableFile, begin: int) -> None:
         """Write zeros where the next records go. Only into space that is reserved: a full disk would refuse them."""
@@ -387,11 +396,6 @@ class QueueJournal(WriteGate):
         if self._waits and self._has_reserve and end <= self._reserved_to:
             file.write_at(begin, ZEROS)
             self._zeros_to = end
-
-    def await_number(self, number: int) -> None:
-        """Return when the records up to this one are as durable as `fsync` says."""
-        if self._waits:
-            self.wait(number)
 
     def flush(self) -> None:
         """Return when all records are on the disk."""
@@ -404,15 +408,6 @@ class QueueJournal(WriteGate):
                 self.flush()
             except SeglogError as error:
                 logger.error("%s: %s", self.path, error)
-
-    def sync(self) -> int:
-        number, position = self.with_lock(self._end)
-        self._file.sync_data()
-        self._synced_to = position
-        return number
-
-    def _end(self) -> tuple[int, int]:
-        return self.number, self._file.position
 
     def reload(self) -> None:
         """After an interrupt: a record is in the file or not, each in one step; it is counted in any case."""
@@ -444,7 +439,7 @@ class QueueJournal(WriteGate):
     def _give_back(self) -> bool:
         had_reserve, self._has_reserve = self._has_reserve, False
         self._file.release()
-        self._reserve_at = self._reserved_to = self._file.position
+        self._reserve_at = self._reserved_to = self._quiet_to = self._file.position
         return had_reserve
 
     def close(self, *, flushes: bool = False) -> None:

@@ -1,0 +1,215 @@
+"""What happens to most jobs of a queue: it is the next one, it is delivered for so long, and it is acknowledged.
+
+A delivery or an acknowledgement is quiet if it changes nothing else: no lease is over, no job waits long enough, none
+is delayed and due, nothing must be read, the journal needs only a write (journal_end.pyx), and the cursor's
+mark-delete position moves by one entry. All others take the slow path, seglog.queue.lane, which decides the same from
+the same fields; both write the same records and leave the same state. Each durable job passes here once: between two
+syncs, with cold caches, the frames of Python around this cost several times as much as it does.
+"""
+from heapq import heappush
+
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
+from libc.stdint cimport int64_t, uint32_t
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from posix.unistd cimport getpid
+
+from .journal_end cimport JournalEnd
+from .quick_lock cimport QuickLock
+
+from seglog.errors import SeglogError
+
+cdef enum:
+    # JournalKind's.
+    DELIVERED = 2
+    ACKED = 3
+
+cdef enum:
+    # More times of leases that are not valid any more are dropped by the slow path: see Leases.tidy.
+    STALE_TIMES_MAX = 1000
+    NS_A_MS = 1_000_000
+    ATTEMPTS_MAX = 0x7FFFFFFF
+
+
+cdef class LeaseTables:
+    """What seglog.topic.leases.Leases keeps, which tells what it means. `_new_lease` makes one of (attempt, end)."""
+    cdef public dict attempts
+    cdef public dict out
+    cdef public dict waiting
+    cdef public dict dead
+    cdef public dict holders
+    cdef public list _ends
+    cdef public list _dues
+    cdef public object _new_lease
+
+    def __cinit__(self, *args, **named):
+        self.attempts, self.out, self.waiting, self.dead, self.holders = {}, {}, {}, {}, {}
+        self._ends, self._dues = [], []
+
+
+cdef bint is_before(list times, int64_t now) except -1:
+    """Whether all of a heap of (time, message) is after `now`. (Its first time may be one that is not valid any more:
+    then the slow path removes it.)"""
+    cdef object first
+    if not times:
+        return True
+    first = times[0]
+    if not PyTuple_CheckExact(first) or PyTuple_GET_SIZE(first) != 2:
+        raise TypeError(f"a time and a message, not {first!r}")
+    return <int64_t>(<tuple>first)[0] > now
+
+
+cdef tuple message_of(object job):
+    """The message of a job: three numbers. (Indexes of tuples are not checked.)"""
+    cdef object at = job._at
+    if not PyTuple_CheckExact(at) or PyTuple_GET_SIZE(at) != 3:
+        raise TypeError(f"a message is three numbers, not {at!r}")
+    return <tuple>at
+
+
+cdef class QuietLane:
+    """The fields of a seglog.queue.lane.Lane that decide this. A subclass fills them all before the first call."""
+    cdef public QuickLock _lock
+    cdef public JournalEnd _journal
+    cdef public LeaseTables leases
+    cdef public object _ready           # deques of jobs
+    cdef public object _due
+    cdef public dict _again
+    cdef public bint _is_torn
+    cdef public int64_t _read_ns        # when delayed jobs were read last
+    cdef public int64_t _look_again_ns  # how long after that they are read in any case
+    cdef public int64_t _checkpoint_at
+    cdef public list _covered
+    cdef public object _cursor
+    cdef public object _dispatcher
+    cdef public object _clock
+    cdef public bint _has_system_clock
+    cdef public object _tracker         # the one of delayed jobs
+    cdef public object _shown           # `extent`: None once it is closed
+    cdef public object _held            # the lock of its directory
+    cdef public object _most_attempts   # an int, or None
+    cdef public object _unique
+    cdef public object _backlog
+    cdef public object _counts
+
+    def take_quietly(self, int64_t lease_ns):
+        """The next job, delivered to this process for `lease_ns`; None if that is not quiet, and nothing was done."""
+        self.check_filled()
+        self._lock.take()
+        try:
+            return self.take_one(lease_ns)
+        finally:
+            self._lock.give()
+
+    def finish_quietly(self, job not None, bint waits):
+        """Acknowledge a job that is out; False if that is not quiet, and nothing was done. `waits`: return when it is
+        durable."""
+        cdef JournalEnd journal
+        cdef int64_t number
+        self.check_filled()
+        self._lock.take()
+        try:
+            if not self.finish_one(job):
+                return False
+            journal = self._journal
+            number = journal.number
+        finally:
+            self._lock.give()
+        if waits:
+            journal.await_number(number)
+        return True
+
+    cdef int check_filled(self) except -1:
+        if self._lock is None or self._journal is None or self.leases is None:
+            raise TypeError("a lane without its fields")
+        return 0
+
+    cdef bint is_usable(self) except -1:
+        """Whether nothing stands against a quiet step: the lane is open, in its own process, and all is in order."""
+        return (
+            not self._is_torn and self._shown.extent is not None
+            and self._held._pid == getpid() and self._held._entry is not None
+            and not self.leases.holders and self._journal.is_quiet()
+            and self._journal._file._position < self._checkpoint_at
+        )
+
+    cdef object take_one(self, int64_t lease_ns):
+        cdef LeaseTables leases = self.leases
+        cdef int64_t now_ns, now_ms, attempts, ends_ns
+        cdef object job, due_ms
+        cdef tuple at
+        if not self.is_usable() or self._again or self._due or not self._ready:
+            return None
+        now_ns, now_ms = self.monotonic_ns(), self.now_ms()
+        if (
+            now_ns - self._read_ns >= self._look_again_ns
+            or not is_before(leases._ends, now_ns) or not is_before(leases._dues, now_ms)
+            or len(leases._ends) > 2 * len(leases.out) + STALE_TIMES_MAX
+        ):
+            return None
+        if self._tracker.number_of_delayed_messages:
+            due_ms = self._dispatcher.next_due_ms()
+            if due_ms is not None and due_ms <= now_ms:
+                return None
+        job = next(iter(self._ready))
+        at = message_of(job)
+        attempts = leases.attempts.get(at, 0)
+        if attempts >= ATTEMPTS_MAX or (self._most_attempts is not None and attempts >= self._most_attempts):
+            return None
+        ends_ns = now_ns + lease_ns
+        try:
+            self.append(DELIVERED, at, <uint32_t>attempts + 1, now_ms + lease_ns // NS_A_MS)
+            self._ready.popleft()
+            job.attempt = attempts + 1
+            leases.attempts[at] = attempts + 1
+            leases.out[at] = leases._new_lease((attempts + 1, ends_ns))
+            heappush(leases._ends, (ends_ns, at))
+            self._counts.deliveries.value += 1
+            if attempts:
+                self._counts.redeliveries.value += 1
+        except BaseException:
+            # The journal failed, or memory: nobody gets this job.
+            self._is_torn = True
+            leases.give_back(at, attempts)
+            raise
+        return job
+
+    cdef bint finish_one(self, object job) except -1:
+        cdef LeaseTables leases = self.leases
+        cdef tuple at = message_of(job)
+        cdef object cursor = self._cursor
+        if (
+            not self.is_usable() or at not in leases.out or at[2] >= 0
+            or self._unique.under_way or self._backlog.limit is not None
+        ):
+            return False
+        try:
+            self.append(ACKED, at, 1, 0)
+            if self._tracker.number_of_delayed_messages or not cursor._acknowledge_next(at[0], at[1]):
+                cursor.acknowledge((at[0], at[1]))
+            # Last: an exception from outside before this leaves a job with its lease and its attempts.
+            leases.attempts.pop(at, None)
+            leases.out.pop(at, None)
+            self._covered[0] = (self._journal.journal_id, self._journal._file._position)
+            self._counts.acknowledged.value += 1
+        except BaseException as error:
+            if not isinstance(error, SeglogError):
+                self._is_torn = True
+            raise
+        return True
+
+    cdef int append(self, int kind, tuple at, uint32_t number, int64_t at_ms) except -1:
+        return self._journal.append_one(kind, at[0], at[1], at[2], number, at_ms)
+
+    cdef int64_t monotonic_ns(self) except? -1:
+        cdef timespec now
+        if not self._has_system_clock:
+            return self._clock.monotonic_ns()
+        clock_gettime(CLOCK_MONOTONIC, &now)
+        return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+    cdef int64_t now_ms(self) except? -1:
+        cdef timespec now
+        if not self._has_system_clock:
+            return self._clock.now_ms()
+        clock_gettime(CLOCK_REALTIME, &now)
+        return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000

@@ -1,0 +1,46 @@
+from collections import deque
+from typing import Any
+
+from typing_extensions import disjoint_base
+
+from seglog._kernels.journal_end import JournalEnd
+from seglog._kernels.quick_lock import QuickLock
+
+@disjoint_base
+class LeaseTables:
+    def __new__(cls, *args: object, **named: object) -> LeaseTables: ...
+    attempts: dict[Any, Any]
+    out: dict[Any, Any]
+    waiting: dict[Any, Any]
+    dead: dict[Any, Any]
+    holders: dict[Any, Any]
+    _ends: list[Any]
+    _dues: list[Any]
+    _new_lease: Any
+
+@disjoint_base
+class QuietLane:
+    _lock: QuickLock
+    _journal: JournalEnd
+    leases: LeaseTables
+    _ready: deque[Any]
+    _due: deque[Any]
+    _again: dict[Any, Any]
+    _is_torn: bool
+    _read_ns: int
+    _look_again_ns: int
+    _checkpoint_at: int
+    _covered: list[Any]
+    _cursor: Any
+    _dispatcher: Any
+    _clock: Any
+    _has_system_clock: bool
+    _tracker: Any
+    _shown: Any
+    _held: Any
+    _most_attempts: int | None
+    _unique: Any
+    _backlog: Any
+    _counts: Any
+    def take_quietly(self, lease_ns: int) -> Any: ...
+    def finish_quietly(self, job: object, waits: bool) -> bool: ...

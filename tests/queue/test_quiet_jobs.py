@@ -1,0 +1,280 @@
+"""Deliveries and acknowledgements that need only a write, which a kernel makes: the same as by the slow path."""
+import os
+import random
+
+import pytest
+
+import seglog
+from seglog._kernels.journal_end import JournalEnd
+from seglog._kernels.quiet_lane import LeaseTables, QuietLane
+from seglog.clock import ManualClock
+from seglog.errors import ForkedHandleError, LeaseLostError, LogClosedError, LogFailedError, StorageError
+from seglog.queue import lane
+from support.queue_model import NOW
+
+OPTIONS = {"lease": 10, "max_attempts": 3, "retry_delay": 2, "retry_jitter": 0}
+
+
+class SlowLane(lane.Lane):
+    """A lane in which nothing is quiet: the obvious version, in Python."""
+
+    def take_quietly(self, lease_ns):
+        return None
+
+    def finish_quietly(self, job, waits):
+        return False
+
+
+class CountedLane(lane.Lane):
+    def take_quietly(self, lease_ns):
+        job = super().take_quietly(lease_ns)
+        counted["taken"] += job is not None
+        return job
+
+    def finish_quietly(self, job, waits):
+        was_quiet = super().finish_quietly(job, waits)
+        counted["finished"] += was_quiet
+        return was_quiet
+
+
+counted = {"taken": 0, "finished": 0}
+
+
+@pytest.fixture
+def quiet(monkeypatch):
+    monkeypatch.setattr("seglog.queue.queue.Lane", CountedLane)
+    counted.update(taken=0, finished=0)
+    return counted
+
+
+def opened(path, clock, **options):
+    return seglog.Queue(path, clock=clock, **(OPTIONS | options))
+
+
+def state_of(queue):
+    [only] = queue._in_order
+    leases, cursor = only.leases, only._cursor
+    return {
+        "attempts": leases.attempts, "out": leases.out, "waiting": leases.waiting,
+        "dead": {at: death.attempt for at, death in leases.dead.items()}, "next end": leases.next_end_ns(),
+        "acknowledged": (cursor.mark_delete_position, cursor.acknowledged_entries), "covered": only._covered,
+        "counts": {name: counter.value for name, counter in vars(only._counts).items()},
+        "stats": queue.stats(), "journal": (only.managed_ledger.path / "queue.journal").read_bytes(),
+    }
+
+
+def one_step(queue, out, clock, name, number):
+    """Returns what a caller sees."""
+    try:
+        match name:
+            case "put":
+                return queue.put(b"job %d" % number)
+            case "put_late":
+                return queue.put(b"late %d" % number, delay=number % 5)
+            case "put_many":
+                return queue.put_many([b"a", b"b"])
+            case "get":
+                job = queue.get(timeout=0)
+                out += [job] if job is not None else []
+                return job and (job.id, job.value, job.attempt)
+            case "advance":
+                clock.advance(number % 4 * 1000)
+                return None
+        if not out:
+            return None
+        job = out.pop(0 if name.endswith("oldest") else number % len(out))
+        if name.startswith("ack"):
+            return job.ack(wait=bool(number % 2))
+        return job.nack() if name == "nack" else job.extend(number % 20 + 1)
+    except LeaseLostError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_quiet_step_leaves_the_same_bytes_and_state_as_the_slow_path(in_memory, monkeypatch, seed, quiet):
+    clocks = ManualClock(NOW), ManualClock(NOW)
+    with opened(in_memory / "quiet", clocks[0]) as fast:
+        monkeypatch.setattr("seglog.queue.queue.Lane", SlowLane)
+        with opened(in_memory / "slow", clocks[1]) as slow:
+            chance, outs = random.Random(seed), ([], [])
+            # (Half of the programs have neither delayed jobs nor batches.)
+            names = ["put", "put", "get", "get", "get", "ack oldest", "ack oldest", "ack any", "nack", "advance"]
+            names += ["put_late", "put_many", "extend"] * (seed % 2)
+            for _ in range(150):
+                name, number = chance.choice(names), chance.randrange(100)
+                answers = [
+                    one_step(queue, out, clock, name, number)
+                    for queue, out, clock in zip((fast, slow), outs, clocks, strict=True)
+                ]
+                assert answers[0] == answers[1], (name, number)
+            assert state_of(fast) == state_of(slow)
+    assert quiet["taken"] > 10
+    assert quiet["finished"] > 5
+
+
+def test_jobs_one_after_the_other_are_quiet(path, clock, quiet):
+    with opened(path, clock) as jobs:
+        for _ in range(20):
+            jobs.put(b"a")
+            jobs.get(timeout=0).ack()
+    assert quiet["taken"] >= 18
+    assert quiet["finished"] >= 18
+
+
+def test_what_is_acknowledged_quietly_does_not_come_again(path, clock, quiet):
+    with opened(path, clock) as jobs:
+        for number in range(30):
+            jobs.put(b"%d" % number)
+        for _ in range(20):
+            jobs.get(timeout=0).ack()
+    assert quiet["finished"] >= 15
+    with opened(path, clock) as jobs:
+        assert [job.value for job in jobs.get_many(100, timeout=0)] == [b"%d" % number for number in range(20, 30)]
+
+
+def test_a_closed_queue_is_not_quiet(path, clock, quiet):
+    jobs = opened(path, clock)
+    jobs.put(b"a")
+    jobs.put(b"b")
+    job = jobs.get(timeout=0)
+    jobs.close()
+    with pytest.raises(LogClosedError):
+        jobs.get(timeout=0)
+    with pytest.raises(LogClosedError):
+        job.ack()
+
+
+def test_a_paused_queue_is_not_quiet(path, clock, quiet):
+    with opened(path, clock) as jobs:
+        jobs.put(b"a")
+        jobs.pause()
+        assert jobs.get(timeout=0) is None
+        jobs.resume()
+        assert jobs.get(timeout=0).value == b"a"
+
+
+def test_a_forked_child_is_refused(path, clock, quiet):
+    with opened(path, clock) as jobs:
+        jobs.put(b"a")
+        jobs.put(b"b")
+        job = jobs.get(timeout=0)
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                for call in (lambda: jobs.get(timeout=0), job.ack):
+                    try:
+                        call()
+                    except ForkedHandleError:
+                        status -= 0.5
+            finally:
+                os._exit(int(status))
+        assert os.waitpid(child, 0)[1] == 0
+        job.ack()
+        assert jobs.get(timeout=0).value == b"b"
+
+
+def test_a_job_that_had_all_its_attempts_is_dead_instead_of_delivered(path, clock, quiet):
+    with opened(path, clock, max_attempts=1) as jobs:
+        jobs.put(b"a")
+        assert jobs.get(timeout=0).attempt == 1
+        clock.advance(11_000)
+        assert jobs.get(timeout=0) is None
+        assert [job.value for job in jobs.dead] == [b"a"]
+
+
+def test_a_job_whose_lease_ended_comes_before_new_ones(path, clock, quiet):
+    with opened(path, clock) as jobs:
+        jobs.put(b"a")
+        jobs.get(timeout=0)
+        jobs.put(b"b")
+        clock.advance(11_000)
+        assert [jobs.get(timeout=0).value for _ in range(2)] == [b"a", b"b"]
+
+
+def test_a_delayed_job_that_is_due_comes_before_new_ones(path, clock, quiet):
+    with opened(path, clock) as jobs:
+        jobs.put(b"late", delay=5)
+        jobs.put(b"a")
+        jobs.put(b"b")
+        assert jobs.get(timeout=0).value == b"a"
+        clock.advance(5_001)
+        assert jobs.get(timeout=0).value == b"late"
+
+
+@pytest.mark.parametrize("step", ["get", "ack"])
+def test_a_journal_that_cannot_be_written_hands_out_and_finishes_nothing(path, clock, step, quiet, monkeypatch):
+    jobs = opened(path, clock)
+    for _ in range(3):
+        jobs.put(b"a")
+    job = jobs.get(timeout=0)
+    [only] = jobs._in_order
+
+    def refused(data):
+        raise StorageError("no")
+
+    only._journal._file._fd, fd = -1, only._journal._file._fd
+    monkeypatch.setattr(type(only._journal._file), "append", lambda self, *data: refused(data))
+    with pytest.raises((LogFailedError, StorageError)):
+        jobs.get(timeout=0) if step == "get" else job.ack()
+    monkeypatch.undo()
+    only._journal._file._fd = fd
+    with pytest.raises(LogFailedError):
+        jobs.get(timeout=0) if step == "get" else job.ack()
+    jobs.close()
+    with opened(path, clock) as jobs:
+        # The one that was out, the one that was not handed out, and the rest.
+        assert sorted(job.attempt for job in jobs.get_many(10, timeout=0)) == [1, 1, 2]
+
+
+def test_a_lane_or_journal_without_its_fields_is_refused():
+    bare = QuietLane()
+    with pytest.raises(TypeError, match="without its fields"):
+        bare.take_quietly(1)
+    with pytest.raises(TypeError, match="without its fields"):
+        bare.finish_quietly(object(), True)
+    with pytest.raises(TypeError, match="job"):
+        bare.finish_quietly(None, True)
+    with pytest.raises(TypeError, match="without a file"):
+        JournalEnd().sync()
+
+
+@pytest.fixture
+def usable(path, clock):
+    """A lane with a ready job and one that is out, whose journal is long enough for quiet steps."""
+    with opened(path, clock) as jobs:
+        for _ in range(4):
+            jobs.put(b"a")
+        jobs.get(timeout=0).ack()
+        jobs.get(timeout=0)
+        [only] = jobs._in_order
+        yield only
+        only.leases._ends.clear()
+        only._ready.clear()
+
+
+@pytest.mark.parametrize("at", [(1, 2), (1, 2, "x"), [1, 2, -1], (2**70, 0, -1), (1, 2, -1, 4), None])
+def test_what_is_no_message_is_refused(usable, at):
+    usable._ready[0]._at = at
+    with pytest.raises((TypeError, OverflowError)):
+        usable.take_quietly(10)
+
+
+@pytest.mark.parametrize("at", [(1, 2), (1, 2, "x"), [1, 2, -1], (2**70, 0, -1), (1, 2, -1, 4), None])
+def test_what_is_no_message_is_not_acknowledged(usable, at):
+    class Strange:
+        _at = at
+
+    if isinstance(at, tuple):
+        usable.leases.out[at] = (1, 2**62)
+    with pytest.raises((TypeError, OverflowError)):
+        usable.finish_quietly(Strange(), True)
+    usable.leases.out.pop(at, None) if isinstance(at, tuple) else None
+
+
+@pytest.mark.parametrize("time", [7, None, (), (1,), (1, 2, 3), ("x", 1), (2**70, 1)])
+def test_times_that_are_none_are_refused(usable, time):
+    assert isinstance(usable.leases, LeaseTables)
+    usable.leases._ends[:] = [time]
+    with pytest.raises((TypeError, OverflowError)):
+        usable.take_quietly(10)
