@@ -131,20 +131,13 @@ class _Run:
         pieces = self.repository.pieces(dry_run=dry_run, reread=reread)
         before = self._last_snapshot()
         known = {part.name: part for part in before.parts} if before is not None else {}
-        parts: list[SnapshotPartition] = []
-        ledgers: list[SnapshotLedger] = []
+        parts: list[SnapshotPartition | SnapshotLedger] = []
         for directory in self.directories:
             done_bytes = self._done_bytes
-            last = known.get(directory.name)
             try:
                 with refusals("list", directory):
                     refuse_mixed(directory)
-                if has_ledgers(directory):
-                    known_ledger = last if isinstance(last, SnapshotLedger) else None
-                    ledgers.append(self._ledger(directory, known_ledger, pieces, reread=reread))
-                else:
-                    known_partition = last if isinstance(last, SnapshotPartition) else None
-                    parts.append(self._partition(directory, known_partition, pieces, reread=reread))
+                parts.append(self._part(directory, known.get(directory.name), pieces, reread=reread))
             except (SeglogError, OSError) as error:
                 if pieces.failed or not self.is_log_dir or not isinstance(error, SeglogError):
                     raise
@@ -157,8 +150,9 @@ class _Run:
         files = self._log_dir_files(pieces) if self.is_log_dir else ()
         snapshot = Snapshot(
             self.repository.new_id(self.began_at_ms), str(self.source), this_host(), self.is_log_dir, self.began_at_ms,
-            max(self.clock.now_ms(), self.began_at_ms), tuple(parts), files, self.left_out, pieces.stored_bytes,
-            tuple(ledgers),
+            max(self.clock.now_ms(), self.began_at_ms),
+            tuple(part for part in parts if isinstance(part, SnapshotPartition)), files, self.left_out,
+            pieces.stored_bytes, tuple(part for part in parts if isinstance(part, SnapshotLedger)),
         )
         is_new = not is_followed or before is None or not _says_the_same(before, snapshot)
         if before is not None and not is_new:
@@ -180,57 +174,41 @@ class _Run:
                 return found
         return None
 
-    def _partition(
-        self, directory: Path, known: SnapshotPartition | None, pieces: PieceStore, *, reread: bool
-    ) -> SnapshotPartition:
+    def _part(
+        self, directory: Path, known: SnapshotPartition | SnapshotLedger | None, pieces: PieceStore, *, reread: bool
+    ) -> SnapshotPartition | SnapshotLedger:
         taken_at_ms = self.clock.now_ms()
         is_known = known is not None and known.fingerprint and not reread
-        if known is not None and is_known and MovingPartition(directory).fingerprint() == known.fingerprint:
+        if known is not None and is_known and _moving(directory).fingerprint() == known.fingerprint:
             self.unchanged += 1
             return replace(known, taken_at_ms=taken_at_ms)
         before = self._as_stored(known, pieces)
-        partition = MovingPartition(directory, before, reread=reread)
-        found, fingerprint = partition.copy(pieces, self._copied)
-        if partition.damage:
-            self.damaged[directory.name] = partition.damage
+        moving = _moving(directory, before, reread=reread)
+        found, fingerprint = moving.copy(pieces, self._copied)
+        if moving.damage:
+            self.damaged[directory.name] = moving.damage
         if before is not None and found == before and known is not None and not reread:
             stored = known.pieces
         else:
             stored = tuple(pieces.put_each(in_pieces(found.to_bytes())))
+        if isinstance(found, LedgerBackup):
+            return SnapshotLedger(directory.name, found.kind, stored, fingerprint, found.size_bytes, taken_at_ms)
         return SnapshotPartition(
             directory.name, stored, fingerprint, found.size_bytes, found.log_start_offset, found.next_offset,
             taken_at_ms,
         )
 
-    def _ledger(
-        self, directory: Path, known: SnapshotLedger | None, pieces: PieceStore, *, reread: bool
-    ) -> SnapshotLedger:
-        taken_at_ms = self.clock.now_ms()
-        is_known = known is not None and known.fingerprint and not reread
-        if known is not None and is_known and MovingLedger(directory).fingerprint() == known.fingerprint:
-            self.unchanged += 1
-            return replace(known, taken_at_ms=taken_at_ms)
-        before = self._ledger_as_stored(known, pieces)
-        ledger = MovingLedger(directory, before, reread=reread)
-        found, fingerprint = ledger.copy(pieces, self._copied)
-        if ledger.damage:
-            self.damaged[directory.name] = ledger.damage
-        if before is not None and found == before and known is not None and not reread:
-            stored = known.pieces
-        else:
-            stored = tuple(pieces.put_each(in_pieces(found.to_bytes())))
-        return SnapshotLedger(directory.name, found.kind, stored, fingerprint, found.size_bytes, taken_at_ms)
-
-    def _ledger_as_stored(self, known: SnapshotLedger | None, pieces: PieceStore) -> LedgerBackup | None:
-        try:
-            return None if known is None else self.repository.ledger(known, pieces)
-        except CorruptBackupError:
+    def _as_stored(
+        self, known: SnapshotPartition | SnapshotLedger | None, pieces: PieceStore
+    ) -> PartitionBackup | LedgerBackup | None:
+        """What the last snapshot has of a partition, queue or ledger; None if that is damaged: then all is read
+        again."""
+        if known is None:
             return None
-
-    def _as_stored(self, known: SnapshotPartition | None, pieces: PieceStore) -> PartitionBackup | None:
-        """What the last snapshot has of a partition; None if that is damaged: then all is read again."""
         try:
-            return None if known is None else self.repository.partition(known, pieces)
+            if isinstance(known, SnapshotLedger):
+                return self.repository.ledger(known, pieces)
+            return self.repository.partition(known, pieces)
         except CorruptBackupError:
             return None
 
@@ -254,6 +232,15 @@ class _Run:
             mode = status.st_mode & 0o666
             found.append(BackedFile(name, len(raw), status.st_mtime_ns, status.st_ino, mode, stored, inline))
         return tuple(found)
+
+
+def _moving(
+    directory: Path, before: PartitionBackup | LedgerBackup | None = None, *, reread: bool = False
+) -> MovingPartition | MovingLedger:
+    """`before` counts if it is of the same kind."""
+    if has_ledgers(directory):
+        return MovingLedger(directory, before if isinstance(before, LedgerBackup) else None, reread=reread)
+    return MovingPartition(directory, before if isinstance(before, PartitionBackup) else None, reread=reread)
 
 
 def _says_the_same(one: Snapshot, other: Snapshot) -> bool:

@@ -227,28 +227,25 @@ class MovingLedger:
                 self.damage = self.damage or f"{name}: {damage}"
             elif one.position:
                 tails[name] = LastBatch(one.last, crc32c(one.view[one.last : one.position]))
-            copies.append(self._of_growing(name, one, identity, mode))
+            copies.append(self._grown(name, one.path, identity, mode, one.position))
         return copies, tails
 
     def _of_log(self, name: str) -> FileCopy:
         path = self.directory / name
         identity, mode = identity_of(path)
         before = self._before.get(name)
-        kept: tuple[Piece, ...] = ()
         if before is not None and before.identity == identity and name not in self._tails:
-            kept = before.pieces
-        elif before is not None and self._is_prefix(before, path, identity, identity.size_bytes):
-            kept = worth_keeping(before.pieces, identity.size_bytes - before.size_bytes)
-        start = sum(piece.size_bytes for piece in kept)
-        return FileCopy(name, path, identity, mode, identity.size_bytes, kept, ends_of(start, identity.size_bytes, []))
+            return FileCopy(name, path, identity, mode, identity.size_bytes, before.pieces)
+        return self._grown(name, path, identity, mode, identity.size_bytes)
 
-    def _of_growing(self, name: str, one: "_Growing", identity: Identity, mode: int) -> FileCopy:
+    def _grown(self, name: str, path: Path, identity: Identity, mode: int, size_bytes: int) -> FileCopy:
+        """What the store has of the file is kept, if it still begins so."""
         before = self._before.get(name)
         kept: tuple[Piece, ...] = ()
-        if before is not None and self._is_prefix(before, one.path, identity, one.position):
-            kept = worth_keeping(before.pieces, one.position - before.size_bytes)
+        if before is not None and self._is_prefix(before, path, identity, size_bytes):
+            kept = worth_keeping(before.pieces, size_bytes - before.size_bytes)
         start = sum(piece.size_bytes for piece in kept)
-        return FileCopy(name, one.path, identity, mode, one.position, kept, ends_of(start, one.position, []))
+        return FileCopy(name, path, identity, mode, size_bytes, kept, ends_of(start, size_bytes, []))
 
     def _is_prefix(self, before: BackedFile, path: Path, identity: Identity, size_bytes: int) -> bool:
         """Whether what the store has of a ledger that grew is still how it begins."""
