@@ -12,9 +12,10 @@ import pytest
 
 import seglog
 from seglog.clock import ManualClock
-from seglog.errors import SeglogError, StorageError
+from seglog.errors import StorageError
 from seglog.fs.files import OsFileSystem
-from support.backed_log import CONFIG, NOW, fill
+from support.backed_log import CONFIG, NOW, files, fill
+from support.failed_restores import restores_that_fail
 from support.faultfs import FailingFs, RecordingFs
 
 # `make torture` sets SEGLOG_TORTURE: the full counts.
@@ -28,6 +29,7 @@ def data(in_memory):
     with seglog.open(in_memory / "data/orders-0", config=CONFIG, clock=ManualClock(NOW)) as log:
         fill(log)
         log.cursor("billing").commit(3)
+    put(in_memory / "data", 20)
     (in_memory / "data/meta.properties").write_text("version=1\n")
     return in_memory / "data"
 
@@ -35,6 +37,23 @@ def data(in_memory):
 def append(data, count=3):
     with seglog.open(data / "orders-0", config=CONFIG, clock=ManualClock(NOW)) as log:
         fill(log, count)
+    put(data, count)
+
+
+def put(data, count):
+    """Jobs, some of them done, in two priorities."""
+    with seglog.Queue(data / "jobs", clock=ManualClock(NOW)) as queue:
+        queue.put_many([b"job %d" % n * 100 for n in range(count)])
+        queue.put(b"urgent", priority=1)
+        queue.get(timeout=0).ack()
+
+
+def check_restored(store, data, back):
+    """The last snapshot has the log and the queue as they are."""
+    seglog.restore(store, back)
+    assert logs(back / "orders-0") == logs(data / "orders-0")
+    assert files(back / "jobs") == files(data / "jobs")
+    shutil.rmtree(back)
 
 
 def logs(path):
@@ -71,6 +90,8 @@ def test_a_disk_that_fails_at_any_step_costs_a_run_and_no_snapshot(data, in_memo
         assert visible(place)[: len(before)] == before
         run = seglog.backup(data, place)        # the disk is well again
         assert visible(place)[-1] == run.snapshot.id
+        assert [part.name for part in run.snapshot.parts] == ["orders-0", "jobs"]
+        check_restored(place, data, in_memory / "back")
         assert seglog.BackupStore(place).prune().leftovers <= 4     # as many as are written at a time
         assert not list(place.rglob("*.tmp"))
         shutil.rmtree(place)
@@ -87,27 +108,18 @@ def test_a_first_run_that_fails_is_run_again(data, in_memory):
             assert not failing.failed
         run = seglog.backup(data, store)
         assert visible(store)[-1] == run.snapshot.id
+        check_restored(store, data, in_memory / "back")
 
 
 def test_a_restore_that_fails_at_any_step_is_run_again(data, in_memory):
     store = in_memory / "store"
     seglog.backup(data, store)
-    probe = FailingFs(OsFileSystem())
-    seglog.restore(store, in_memory / "probe", fs=probe)
-    for step in range(0, len(probe.calls), 1 if FULL else 4):
-        back = in_memory / f"back-{step}"
-        failing = FailingFs(OsFileSystem(), fail_at=step, error=errno.ENOSPC, short=True)
-        with pytest.raises(SeglogError):
-            seglog.restore(store, back, fs=failing)
-        if (back / "orders-0").exists():        # whole, or not there
-            assert logs(back / "orders-0") == logs(data / "orders-0")
-        else:
-            assert not (back / "meta.properties").exists()
-        seglog.restore(store, back)
+
+    def check(back):
         assert logs(back / "orders-0") == logs(data / "orders-0")
+
+    for back in restores_that_fail(store, in_memory, "orders-0", check, every=1 if FULL else 4):
         assert (back / "meta.properties").read_text() == "version=1\n"
-        assert sorted(path.name for path in in_memory.iterdir() if "staging" in path.name) == []
-        shutil.rmtree(back)
 
 
 def test_a_crash_leaves_every_finished_snapshot(data, in_memory):

@@ -1,5 +1,4 @@
 """A backup holds what a queue, managed ledger or ledger was at one moment; a restored one goes on from there."""
-import errno
 import json
 import os
 import random
@@ -24,7 +23,6 @@ from seglog.errors import (
     CorruptJournalError,
     InvalidArgumentError,
     NotALogError,
-    SeglogError,
     StorageError,
 )
 from seglog.format.checked_json import format_json
@@ -32,9 +30,10 @@ from seglog.fs.files import OsFileSystem
 from seglog.ledger.ledger import Ledger
 from seglog.pulsar import ManagedLedger, MessageMetadata, Position, build_entry
 from seglog.verification.ledger_check import check_managed_ledger
-from support.backed_log import NOW, fill
+from support.backed_log import NOW, files, fill
 from support.command import seglog as command
-from support.faultfs import FailingFs, RecordingFs
+from support.failed_restores import restores_that_fail
+from support.faultfs import RecordingFs
 from support.golden import unpack
 from support.waiting import wait_for
 
@@ -54,15 +53,6 @@ def jobs(in_memory):
 
 def entry(n):
     return build_entry(MessageMetadata(producer_name="p", sequence_id=n, publish_time=NOW), b"entry %d" % n)
-
-
-def files(path):
-    """The bytes of the files that a backup holds, by path; of a journal without the zeros that are written ahead."""
-    return {
-        name: raw.rstrip(b"\0") if name.endswith("queue.journal") else raw
-        for one in path.rglob("*") if one.is_file()
-        for name, raw in [(one.relative_to(path).as_posix(), one.read_bytes())] if is_file_of_ledgers(name)
-    }
 
 
 def left_in(path, clock=None):
@@ -550,19 +540,12 @@ def test_a_restore_of_a_queue_that_fails_at_any_step_is_run_again(jobs, store, i
         queue.put(b"urgent", priority=1)
         queue.get(timeout=0).ack()
     seglog.backup(jobs, store)
-    probe = FailingFs(OsFileSystem())
-    seglog.restore(store, in_memory / "probe", fs=probe)
-    for step in range(0, len(probe.calls), 1 if FULL else 4):
-        back = in_memory / f"back-{step}"
-        failing = FailingFs(OsFileSystem(), fail_at=step, error=errno.ENOSPC, short=True)
-        with pytest.raises(SeglogError):
-            seglog.restore(store, back, fs=failing)
-        if (back / "jobs").exists():
-            assert files(back / "jobs") == files(jobs)
-        seglog.restore(store, back)
+
+    def check(back):
         assert files(back / "jobs") == files(jobs)
-        assert [one.name for one in back.iterdir() if "staging" in one.name] == []
-        shutil.rmtree(back)
+
+    for back in restores_that_fail(store, in_memory, "jobs", check, every=1 if FULL else 4):
+        assert len(left_in(back / "jobs")[0]) == 20
 
 
 def test_a_crash_during_a_restore_leaves_a_whole_queue_or_none(jobs, store, in_memory):
