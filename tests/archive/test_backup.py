@@ -1,8 +1,6 @@
 """A backup holds what each partition was at one moment, once, and a restored partition is that, byte by byte."""
 import os
 import shutil
-import threading
-import time
 
 import pytest
 
@@ -397,79 +395,6 @@ def test_a_partition_that_always_changes_is_refused(log, data, store, monkeypatc
     with pytest.raises(StorageError, match="changed each of 3 times"):
         seglog.backup(data / "orders-0", store)
     assert seglog.BackupStore(store).snapshots() == []
-
-
-class Model:
-    """What a log of single records held after each change. Changes are made with the lock."""
-
-    def __init__(self, log):
-        self.log, self.lock, self.changes = log, threading.Lock(), []
-        self.stop = threading.Event()
-
-    def run(self):
-        n = 0
-        while not self.stop.is_set():
-            for _ in range(40):
-                with self.lock:
-                    self.changes.append(("append", self.log.append(b"%d" % n), b"%d" % n))
-                n += 1
-            with self.lock:
-                start, end = self.log.log_start_offset, self.log.log_end_offset
-                if n % 280 == 0:
-                    self.log.truncate_to(max(start, end - 30))
-                    self.changes.append(("cut", self.log.log_end_offset, None))
-                if n % 1000 == 0:
-                    self.log.delete_records(max(start, end - 400))
-                    self.changes.append(("start", self.log.log_start_offset, None))
-            time.sleep(0.004)
-
-    def count(self):
-        with self.lock:
-            return len(self.changes)
-
-    def states(self, first, last):
-        """The records after each of the changes [first, last]."""
-        records = {}
-        for number, (what, offset, value) in enumerate(self.changes[:last], start=1):
-            if what == "append":
-                records[offset] = value
-            else:
-                for gone in [one for one in records if (one >= offset if what == "cut" else one < offset)]:
-                    del records[gone]
-            if number >= first:
-                yield records
-
-
-@pytest.mark.long
-def test_each_snapshot_is_what_the_log_was_at_one_moment(data, store, in_memory):
-    """Appends, rolls, cuts and deletions go on meanwhile."""
-    seconds = 120 if os.environ.get("SEGLOG_TORTURE") else 2
-    taken = []
-    with seglog.open(data / "orders-0", config=CONFIG | {"segment.bytes": 4000}, fsync="never") as log:
-        model = Model(log)
-        log.append(b"first")
-        model.changes.append(("append", 0, b"first"))
-        writer = threading.Thread(target=model.run)
-        writer.start()
-        until = time.monotonic() + seconds
-        try:
-            while time.monotonic() < until:
-                before = model.count()
-                snapshot = seglog.backup(data, store).snapshot
-                assert snapshot.left_out == {}, snapshot.left_out
-                taken.append((before, snapshot, model.count()))
-        finally:
-            model.stop.set()
-            writer.join()
-    assert len(taken) > 3
-    for before, snapshot, after in taken[:: len(taken) // 20 + 1]:
-        where = in_memory / f"back-{snapshot.id}"
-        restored, = seglog.restore(store, where, snapshot=snapshot.id).partitions
-        found = dict(values(where / "orders-0"))
-        assert any(found == state for state in model.states(before, after)), (snapshot.id, before, after)
-        assert restored.damaged == ()
-        shutil.rmtree(where)
-    assert seglog.BackupStore(store).check(read_data=True).ok
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_left_out(data, store, monkeypatch):

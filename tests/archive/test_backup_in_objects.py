@@ -299,6 +299,27 @@ def test_a_listing_that_still_shows_a_removed_snapshot_ends_no_backup_and_prunes
     assert (check.findings, check.unused) == ([], 0)
 
 
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_check_finds_what_a_listing_does_not_show_yet(log, data, server, backups, monkeypatch, compression):
+    log.append(b"a value that can be compressed" * 15)
+    backups.create(data, compression=compression)
+    store = backups._repository.store
+    listed = type(store).files
+    monkeypatch.setattr(
+        type(store), "files", lambda self, path: [] if "/objects/" in path else listed(self, path),
+    )
+    check = backups.check(read_data=True)
+    assert check.findings == []
+    assert check.read_bytes > 0
+    gone, *_ = (in_cloud(server) / "objects").glob("*/*")
+    gone.write_bytes(b"")
+    finding, = backups.check(read_data=True).findings
+    assert finding.file.endswith(gone.name)
+    gone.unlink()
+    finding, = backups.check(read_data=True).findings
+    assert finding.what == "the object is gone"
+
+
 def test_names_in_a_listing_lead_nowhere_else(data, server, backups, in_memory):
     backups.create(data)
     place = in_cloud(server) / "snapshots"

@@ -1,12 +1,9 @@
 """A backup holds what a queue, managed ledger or ledger was at one moment; a restored one goes on from there."""
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from contextlib import suppress
 from dataclasses import replace
 
@@ -31,11 +28,11 @@ from seglog.ledger.ledger import Ledger
 from seglog.pulsar import ManagedLedger, MessageMetadata, Position, build_entry
 from seglog.verification.ledger_check import check_managed_ledger
 from support.backed_log import NOW, files, fill
+from support.backed_writers import BusyQueue
 from support.command import seglog as command
 from support.failed_restores import restores_that_fail
 from support.faultfs import RecordingFs
 from support.golden import unpack
-from support.waiting import wait_for
 
 SMALL = {"managedLedgerMaxEntriesPerLedger": 50, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -416,119 +413,19 @@ def test_what_changes_between_two_looks_is_there_as_a_whole_or_not_at_all(jobs, 
     assert left_in(back / "jobs")[0] == [b"fifth", b"fourth", *[b"third"] * more]
 
 
-class BusyQueue:
-    """Puts, takes and acknowledges, in three priorities, and notes what is left after each step."""
-
-    def __init__(self, queue, left=frozenset()):
-        self.queue, self.lock, self.stop = queue, threading.Lock(), threading.Event()
-        self.left, self.states = set(left), [frozenset(left)]
-
-    def run(self):
-        chance, held, number = random.Random(3), [], max(map(int, self.left), default=-1) + 1
-        while not self.stop.is_set():
-            with self.lock:
-                if chance.random() < 0.5 or len(self.left) < 5:
-                    value = b"%d" % number
-                    self.queue.put(value, priority=chance.randrange(3))
-                    self.left.add(value)
-                    number += 1
-                elif held and chance.random() < 0.7:
-                    job = held.pop(chance.randrange(len(held)))
-                    job.ack()
-                    self.left.remove(job.value)
-                elif (job := self.queue.get(timeout=0)) is not None:
-                    held.append(job)
-                self.states.append(frozenset(self.left))
-            if len(self.states) % 10 == 0:
-                time.sleep(0.001)       # for the other thread
-            if len(held) > 20:
-                with self.lock:
-                    for job in held[:10]:
-                        job.nack(0)
-                    del held[:10]
-
-    def count(self):
-        with self.lock:
-            return len(self.states)
-
-    def await_changes(self):
-        before = self.count()
-        wait_for(lambda: self.count() > before + 9)
-
-
 @pytest.mark.long
 def test_each_snapshot_of_a_queue_is_what_it_was_at_one_moment(jobs, store, in_memory):
     """Of all its priorities together: what was put after a job was done is not there without that."""
     count = 400 if FULL else 10
-    taken = []
-    with seglog.Queue(jobs, config=SMALL, lease=3600, max_attempts=None) as queue:
-        busy = BusyQueue(queue)
-        worker = threading.Thread(target=busy.run)
-        worker.start()
-        try:
-            while len(taken) < count:
-                busy.await_changes()
-                before = busy.count() - 1
-                snapshot = seglog.backup(jobs, store).snapshot
-                taken.append((before, snapshot, busy.count()))
-        finally:
-            busy.stop.set()
-            worker.join()
-    for before, snapshot, after in taken:
-        where = in_memory / f"back-{snapshot.id}"
-        seglog.restore(store, where, snapshot=snapshot.id)
-        found, dead, _ = left_in(where / "jobs")
-        assert dead == []
-        assert len(found) == len(set(found))
-        assert frozenset(found) in busy.states[before : after + 1], (snapshot.id, before, after)
-        shutil.rmtree(where)
+    with seglog.Queue(jobs, config=SMALL, lease=3600, max_attempts=None) as queue, BusyQueue(queue) as busy:
+        for number in range(count):
+            busy.await_changes()
+            with busy.lock:
+                moment = busy.moment()
+            seglog.backup(jobs, store)
+            seglog.restore(store, in_memory / f"back-{number}")
+            busy.check(moment, in_memory / f"back-{number}/jobs")
     assert seglog.BackupStore(store).check(read_data=True).ok
-
-
-OWNER = """
-import sys, seglog
-with seglog.Queue(sys.argv[1], attach=True, lease=3600, max_attempts=None) as queue:
-    print("has it", flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.long
-def test_each_snapshot_beside_a_takeover_is_what_the_queue_was_at_one_moment(jobs, store, in_memory):
-    """The process that has the queue is killed -9 while another one puts and acknowledges through it, which takes it
-    over; backups go on meanwhile."""
-    left, taken = frozenset(), []
-    for _ in range(30 if FULL else 2):
-        with subprocess.Popen(
-            [sys.executable, "-c", OWNER, jobs], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as owner:
-            assert owner.stdout.readline() == "has it\n"
-            with seglog.Queue(jobs, attach=True, lease=3600, max_attempts=None) as queue:
-                busy = BusyQueue(queue, left)
-                worker = threading.Thread(target=busy.run)
-                worker.start()
-                try:
-                    for step in range(5):
-                        if step == 2:
-                            owner.kill()
-                        if step not in (2, 3):
-                            busy.await_changes()
-                        before = busy.count() - 1
-                        snapshot = seglog.backup(jobs, store).snapshot
-                        taken.append((busy.states, before, snapshot, busy.count()))
-                finally:
-                    busy.stop.set()
-                    worker.join()
-                    owner.kill()
-                left = busy.states[-1]
-    for states, before, snapshot, after in taken:
-        where = in_memory / f"back-{snapshot.id}"
-        seglog.restore(store, where, snapshot=snapshot.id)
-        found, dead, _ = left_in(where / "jobs")
-        assert dead == []
-        assert len(found) == len(set(found))
-        assert frozenset(found) in states[before : after + 1], (snapshot.id, before, after)
-        shutil.rmtree(where)
 
 
 # --- failures -----------------------------------------------------------------------------------
