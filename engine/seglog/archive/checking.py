@@ -119,6 +119,11 @@ def check_backups(
         if digest not in usage.users:
             done.unused += 1
             done.unused_bytes += file.size_bytes
+    # A listing may lack what was put just now.
+    missing = [digest for digest in usage.sizes if digest not in found]
+    for digest, at_last in zip(missing, side_by_side(pieces.find, missing, _AT_A_TIME), strict=True):
+        if at_last is not None:
+            found[digest].append(at_last)
     bad: dict[str, tuple[str, str]] = {}
     for digest, size_bytes in usage.sizes.items():
         files = found.get(digest, [])

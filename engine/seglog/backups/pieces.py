@@ -19,7 +19,7 @@ from seglog.errors import (
 from seglog.format.compression import Codec, compress, decompress
 from seglog.format.foreign_names import judged_size
 from seglog.stores.side_by_side import side_by_side
-from seglog.stores.store import Store
+from seglog.stores.store import Store, StoredFile
 
 PIECE_BYTES = 16 << 20
 ZSTD_SUFFIX = ".zst"
@@ -139,6 +139,11 @@ class PieceStore:
             self._store.sync(self.path_of(piece.digest).rpartition("/")[0])
             self._synced.add(piece.digest[:2])
         return suffix, is_whole
+
+    def find(self, digest: str) -> StoredFile | None:
+        """The object with a piece's bytes, as it is now; None if there is none."""
+        path = self.path_of(digest)
+        return self._store.file(path) or self._store.file(path + ZSTD_SUFFIX)
 
     def _is_sound(self, name: str) -> bool:
         try:
