@@ -19,7 +19,8 @@ from seglog.backups.repository import Repository
 from seglog.backups.store_lease import RunMark
 from seglog.errors import InvalidArgumentError, LogLockedError, SeglogError, StorageError
 from seglog.fs.live_file import BOOT_ID
-from support.backed_log import fill
+from seglog.pulsar import ManagedLedger, MessageMetadata, build_entry
+from support.backed_log import NOW, files, fill
 from support.objects_on_disk import ObjectsOnDisk
 
 FULL = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -140,7 +141,8 @@ def test_a_run_whose_mark_was_removed_publishes_nothing(data, server, backups, m
 
 
 def test_a_store_that_fails_now_and_then_costs_runs_and_no_snapshot(log, data, server, backups, in_memory, monkeypatch):
-    """Time-outs, refusals, short reads, and puts that arrive although they failed."""
+    """Time-outs, refusals, short reads, and puts that arrive although they failed; with a log, a queue and a managed
+    ledger."""
     rng, rate = random.Random(3), 0.0
 
     def fails():
@@ -176,28 +178,36 @@ def test_a_store_that_fails_now_and_then_costs_runs_and_no_snapshot(log, data, s
     for turn in range(300 if FULL else 40):
         rate = 0.05 if turn % 4 else 0.0
         fill(log, 1)
+        with seglog.Queue(data / "jobs") as queue:
+            queue.put(b"job %d" % turn, priority=turn % 2)
+        with ManagedLedger(data / "topic") as topic:
+            topic.add_entry(build_entry(MessageMetadata(producer_name="p", sequence_id=turn, publish_time=NOW), b"x"))
+        held = {name: files(data / name) for name in ("jobs", "topic")}
         try:
             if turn % 5 == 4:
                 backups.forget(keep_last=4)
                 has = has[-4:]
                 backups.prune()
             else:
-                has.append((backups.create(data).snapshot.id, log.log_end_offset))
+                has.append((backups.create(data).snapshot.id, log.log_end_offset, held))
         except SeglogError:
             failed += 1
             has = has[-4:]      # of those a forgetting that failed may have removed others
         rate = 0.0
         found = {snapshot.id: snapshot for snapshot in backups.snapshots()}
-        assert {snapshot_id for snapshot_id, _ in has} <= found.keys()
+        assert {snapshot_id for snapshot_id, *_ in has} <= found.keys()
         check = backups.check(read_data=turn % 8 == 0)
         assert not [finding for finding in check.findings if finding.snapshots], check.findings
         for path in (in_cloud(server) / "runs").glob("*"):      # of this process, which lives on
             path.unlink()
     assert failed > 3
     assert len(has) > 2
-    backups.restore(in_memory / "back", snapshot=has[-1][0])
-    with seglog.open_partition(in_memory / "back/orders-0") as partition:
-        assert partition.log_end_offset == has[-1][1]
+    for number, (snapshot_id, end, held) in enumerate(has):
+        back = in_memory / f"back-{number}"
+        backups.restore(back, snapshot=snapshot_id)
+        with seglog.open_partition(back / "orders-0") as partition:
+            assert partition.log_end_offset == end
+        assert {name: files(back / name) for name in held} == held
 
 
 def test_an_object_has_the_bytes_of_a_file_in_a_local_store(log, data, server, backups, in_memory):
