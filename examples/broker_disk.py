@@ -41,6 +41,8 @@ def look_over(log_dir):
         if "broker_loses" in one:
             broker, ours = one["broker_loses"]["records"], one["quarantine_loses"]["records"]
             print(f"{one['partition']}: a broker would lose {broker} records, a quarantine {ours}")
+            if one["readers_fail_at"] is not None:
+                print(f"  and readers still fail at offset {one['readers_fail_at']}")
 
     # What the cluster says about the topics, and where its consumers are.
     for topic in told("topics", log_dir):

@@ -8,6 +8,7 @@ from seglog import errors
 from seglog.config import suggestion
 from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.verification.findings import KINDS
+from seglog.verification.next_start import REPAIRABLE
 
 from . import report
 from .cli import Command
@@ -27,6 +28,9 @@ _STATUSES = {
     129: ("hung up", "SIGHUP; unfinished output was removed"),
     143: ("terminated", "SIGTERM; unfinished output was removed"),
 }
+
+
+_AS_NOTE = "If the next start of a broker repairs it, verify reports it as a note, and there is nothing to do."
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ def _topics() -> Iterator[_Topic]:
         "internal", "error", "A bug in seglog itself.", "run it with SEGLOG_DEBUG=1 and report the traceback", 3
     )
     for code, kind in KINDS.items():
-        yield _Topic(code, "finding", kind.meaning, kind.fix, None, str(kind.severity), kind.level)
+        fix = f"{kind.fix}. {_AS_NOTE}" if code in REPAIRABLE else kind.fix
+        yield _Topic(code, "finding", kind.meaning, fix, None, str(kind.severity), kind.level)
     for number, (name, meaning) in _STATUSES.items():
         yield _Topic(str(number), "exit status", f"{name}: {meaning}", "", number)
 

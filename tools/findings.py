@@ -44,12 +44,18 @@ def print_finding(place: Place, finding: Finding) -> None:
     )
 
 
-def fixes(findings: Iterable[Finding], paths: Iterable[Path]) -> list[str]:
-    """Return what to do, without repetition, for the worst first; commands include the paths to work on."""
+def fixes(findings: Iterable[Finding], paths: Iterable[Path]) -> dict[str, list[str]]:
+    """Return what to do, without repetition, for the worst first, and for which codes; commands include the paths to
+    work on."""
     order = list(Severity)
-    said = dict.fromkeys(f.fix for f in sorted(findings, key=lambda f: order.index(f.severity)))
     where = shlex.join(map(str, paths))
-    return [f"{fix} {where}" if fix.startswith("seglog ") else fix for fix in said]
+    said: dict[str, list[str]] = {}
+    for finding in sorted(findings, key=lambda f: order.index(f.severity)):
+        fix = f"{finding.fix} {where}" if finding.fix.startswith("seglog ") else finding.fix
+        codes = said.setdefault(fix, [])
+        if finding.code not in codes:
+            codes.append(finding.code)
+    return said
 
 
 def finding_text(finding: Finding) -> Iterable[str]:

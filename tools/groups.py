@@ -9,6 +9,7 @@ from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.stored_groups import StoredGroup, StoredGroups, StoredMember
 from seglog.errors import NotALogError, SeglogError
 from seglog.reading.topic_settings import DirectorySettings
+from seglog.state.quarantine import offsets_within, quarantined_offsets
 from seglog.wire.internal_topics import OFFSETS_TOPIC
 
 from . import report
@@ -70,12 +71,23 @@ class _Ends:
             if where is not None:
                 self._places.setdefault(where, place)
         self._ends: dict[TopicPartition, int | None] = {}
+        self._quarantined: dict[TopicPartition, list[tuple[int, int]]] = {}
 
     def of(self, where: TopicPartition) -> int | None:
         """None if the partition is not here, or cannot be read."""
         if where not in self._ends:
             self._ends[where] = self._find(where)
         return self._ends[where]
+
+    def missing(self, where: TopicPartition, committed: int) -> int:
+        """How many of the offsets from the committed one on are not in the log, but in its quarantine."""
+        end = self.of(where)
+        if end is None:
+            return 0
+        if where not in self._quarantined:
+            self._quarantined[where] = quarantined_offsets(self._places[where].directory)
+        within = offsets_within(self._quarantined[where], committed, end - 1)
+        return sum(last - first + 1 for first, last in within)
 
     def _find(self, where: TopicPartition) -> int | None:
         place = self._places.get(where)
@@ -87,6 +99,12 @@ class _Ends:
         except (SeglogError, OSError) as error:
             report.note(f"{place.name}: its end is unknown: {report.as_seglog_error(error).what}")
             return None
+
+
+def _total_lag(group: StoredGroup, ends: _Ends) -> int:
+    """The lag of all partitions that are here and have a commit."""
+    latest = group.offsets.latest()
+    return sum(end - offset for where, offset in latest.items() if (end := ends.of(where)) is not None)
 
 
 def _topic_names(places: Iterable[Place]) -> Mapping[str, str]:
@@ -109,7 +127,8 @@ def _print_json(group: StoredGroup, ends: _Ends, topics: Mapping[str, str]) -> N
     report.print_json(
         "group", group=group.group_id, kind=group.kind, epoch=group.epoch, protocol_type=group.protocol_type,
         protocol=group.protocol, members=len(group.members), offsets=len(offsets.partitions()),
-        waiting=[{"topic": topic, "partition": partition} for topic, partition in offsets.waiting()],
+        waiting=[commit._asdict() for commit in offsets.waiting()],
+        lag=_total_lag(group, ends),
     )
     for member in group.members.values():
         report.print_json(
@@ -121,7 +140,8 @@ def _print_json(group: StoredGroup, ends: _Ends, topics: Mapping[str, str]) -> N
         assert commit is not None
         report.print_json(
             "committed_offset", group=group.group_id, topic=where[0], partition=where[1], offset=commit.offset,
-            log_end_offset=end, lag=None if end is None else end - commit.offset, leader_epoch=commit.leader_epoch,
+            log_end_offset=end, lag=None if end is None else end - commit.offset,
+            missing=ends.missing(where, commit.offset), leader_epoch=commit.leader_epoch,
             metadata=commit.metadata, commit_timestamp=commit.commit_timestamp,
             expire_timestamp=commit.expire_timestamp,
         )
@@ -151,15 +171,23 @@ def _text(group: StoredGroup, ends: _Ends, topics: Mapping[str, str]) -> Iterabl
         assert commit is not None
         rows.append([
             f"{report.printable(where[0])}-{where[1]}", f"{commit.offset:,}", "not here" if end is None else f"{end:,}",
-            "?" if end is None else f"{end - commit.offset:,}", report.moment(commit.commit_timestamp),
-            report.printable(commit.metadata),
+            "?" if end is None else f"{end - commit.offset:,}",
+            f"{missing:,}" if (missing := ends.missing(where, commit.offset)) else "-",
+            report.moment(commit.commit_timestamp), report.printable(commit.metadata),
         ])
     if rows:
         yield report.table(
-            ("partition", "committed", "log end", "lag", "at", "metadata"), rows, left=(0, 4, 5), indent=2
+            ("partition", "committed", "log end", "lag", "of these missing", "at", "metadata"), rows, left=(0, 5, 6),
+            indent=2, optional=(4, 6),
         )
-    for topic, partition in group.offsets.waiting():
-        yield f"  {report.printable(topic)}-{partition}: a commit waits for the end of its transaction"
+    if len(rows) > 1:
+        total = _total_lag(group, ends)
+        yield f"  lag of all partitions here: {report.number(total)}"
+    for one in group.offsets.waiting():
+        yield (
+            f"  {report.printable(one.topic)}-{one.partition}: a commit of offset {one.offset:,} waits for the end of "
+            f"the transaction of producer id {one.producer_id}"
+        )
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -58,7 +58,7 @@ def show_indexes(
                         print_finding(place, finding)
                 else:
                     print("\n".join(_check_text(place, indexes, findings)))
-    suggest = fixes(found, paths)
+    suggest = [*fixes(found, paths)]
     ok = _is_clean(found)
     if as_json:
         report.print_json(

@@ -12,6 +12,7 @@ import click
 
 from seglog._kernels.batch_survey import tally
 from seglog._kernels.segment_scan import BatchTable
+from seglog.format.compression import Codec
 from seglog.reading.partition import Partition
 from seglog.segment.column_stats import column_stats_path
 from seglog.segment.index_file import minute_index_path
@@ -26,6 +27,8 @@ from .options import json_option, metrics_option, readable_paths_argument, store
 from .targets import Place
 from .textfile import Gauge, write_textfile
 
+_FORMATS = ("v0", "v1", "v2")
+
 
 @dataclass(slots=True)
 class Totals:
@@ -34,6 +37,9 @@ class Totals:
     segments: int = 0
     bytes: int = 0              # of the .log files
     batches: int = 0
+    records: int = 0            # control records included; without those in compressed batches below v2
+    wrappers: int = 0           # compressed batches below v2: only opening one tells how many records it has
+    first_offset: int = -1      # of the first batch; -1: no batch
     bytes_v0: int = 0
     bytes_v1: int = 0
     bytes_v2: int = 0
@@ -55,6 +61,10 @@ class Totals:
         self.segments += other.segments
         self.bytes += other.bytes
         self.batches += other.batches
+        self.records += other.records
+        self.wrappers += other.wrappers
+        if self.first_offset < 0:
+            self.first_offset = other.first_offset
         self.bytes_v0 += other.bytes_v0
         self.bytes_v1 += other.bytes_v1
         self.bytes_v2 += other.bytes_v2
@@ -69,7 +79,8 @@ class Totals:
 
     def fields(self) -> dict[str, object]:
         return {
-            "segments": self.segments, "bytes": self.bytes, "batches": self.batches, "bytes_v0": self.bytes_v0,
+            "segments": self.segments, "bytes": self.bytes, "batches": self.batches,
+            "records": None if self.wrappers else self.records, "bytes_v0": self.bytes_v0,
             "bytes_v1": self.bytes_v1, "bytes_v2": self.bytes_v2, "tail_bytes": self.tail_bytes,
             "damaged_bytes": self.damaged_bytes, "first_timestamp": self.first_timestamp,
             "max_timestamp": self.max_timestamp, "minute_indexes": self.minute_indexes,
@@ -92,10 +103,15 @@ def extent_of(segment: Segment, look: Callable[[BatchTable], None] | None = None
 
     for table in segment.tables(check_crc=False, on_lost=on_lost):
         bytes_of = Counter[int]()
-        for (magic, _), (_, size_bytes, _) in tally(table).items():
+        records = wrappers = 0
+        for (magic, codec), (batches, size_bytes, count) in tally(table).items():
             bytes_of[magic] += size_bytes
+            records += count
+            if codec != Codec.NONE and magic < 2:
+                wrappers += batches
         extent.add(Totals(
-            batches=len(table), bytes_v0=bytes_of[0], bytes_v1=bytes_of[1], bytes_v2=bytes_of[2],
+            batches=len(table), records=records, wrappers=wrappers, first_offset=_first_offset(table, segment),
+            bytes_v0=bytes_of[0], bytes_v1=bytes_of[1], bytes_v2=bytes_of[2],
             bytes_tagged=bytes_of[-1],
             first_timestamp=table.min_timestamp, max_timestamp=table.max_timestamp,
         ))
@@ -103,6 +119,12 @@ def extent_of(segment: Segment, look: Callable[[BatchTable], None] | None = None
         if look is not None:
             look(table)
     return extent, next_offset
+
+
+def _first_offset(table: BatchTable, segment: Segment) -> int:
+    first = table[0]
+    # A wrapper has the offset of its last message; only opening it tells the first.
+    return segment.base_offset if first.magic < 2 and first.codec != Codec.NONE else first.base_offset
 
 
 @click.command(cls=Command, only_reads=True)
@@ -113,11 +135,12 @@ def extent_of(segment: Segment, look: Callable[[BatchTable], None] | None = None
 def command(
     paths: Sequence[Path | str], metrics_file: Path | None, store_options: Sequence[tuple[str, str]], as_json: bool
 ) -> int:
-    """Show what PATH holds: segments, bytes, offsets, times, and the bytes in each message format.
+    """Show what PATH holds: records, bytes of .log files, offsets, times, and the bytes in each record format.
 
     For a log dir, prints a line for each partition; for a partition directory, a line for each segment. Times come
-    from batch headers, in UTC. "last" is the last offset. If one of several partitions cannot be read, it is reported
-    and the others are listed: status 7.
+    from batch headers, in UTC. "first" and "last" are offsets. "records" counts control records, too, and is `-` if
+    only opening compressed messages would tell. If one of several partitions cannot be read, it is reported and the
+    others are listed: status 7.
     """
     places = EachPlace(paths, as_json=as_json, marked=True, store_options=dict(store_options))
     total = Totals()
@@ -178,8 +201,11 @@ def _survey(place: Place, partition: Partition, as_json: bool) -> tuple[Totals, 
 
 
 def _row(name: str, extent: Totals, start: int, end: int) -> list[str]:
+    # Bytes in quarantine are missing at the beginning, too.
+    first = max(start, extent.first_offset)
     return [
-        name, f"{extent.segments:,}", report.size(extent.bytes), *(_offsets(start, end)), _day(extent.first_timestamp),
+        name, "-" if extent.wrappers else f"{extent.records:,}", report.size(extent.bytes),
+        *_offsets(first, end), _day(extent.first_timestamp),
         _day(extent.max_timestamp), *map(_size_or_dash, (extent.bytes_v0, extent.bytes_v1, extent.bytes_v2)),
         *map(_size_or_dash, (extent.bytes_tagged, extent.tail_bytes, extent.damaged_bytes)),
         f"{extent.minute_indexes:,}", f"{extent.time_ranges:,}", f"{extent.column_stats:,}",
@@ -189,7 +215,7 @@ def _row(name: str, extent: Totals, start: int, end: int) -> list[str]:
 def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) -> None:
     of_partitions = any(place.in_log_dir for place in places)
     head = [
-        "partition" if of_partitions else "segment", "segments", "bytes", "first", "last", "first time", "last time",
+        "partition" if of_partitions else "segment", "records", "bytes", "first", "last", "first time", "last time",
         "v0", "v1", "v2", "tagged", "tail", "damaged", "minute indexes", "time ranges", "column stats",
     ]
     summed = len(rows) > 1
@@ -200,22 +226,33 @@ def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) 
             rows[-1][3:5] = [rows[0][3], rows[-2][4]]
         else:
             rows[-1][3:5] = ["", ""]
+    only = _only_format(total)
+    if only:
+        # Their column would repeat that of the bytes.
+        head[2] = f"bytes, {only}"
     # Leave out columns without values.
     wanted = [
         n for n, title in enumerate(head)
         if not (title == "tagged" and not total.bytes_tagged)
+        and not (title in _FORMATS and (only or not any(row[n] != "-" for row in rows)))
         and not (title == "tail" and not total.tail_bytes)
         and not (title == "damaged" and not total.damaged_bytes)
+        and not (title == "records" and all(row[n] == "-" for row in rows))
         and not (title == "minute indexes" and not total.minute_indexes)
         and not (title == "time ranges" and not total.time_ranges)
         and not (title == "column stats" and not total.column_stats)
-        and not (title == "segments" and not of_partitions)
     ]
     print(report.table(_pick(head, wanted), [_pick(row, wanted) for row in rows], total=summed))
     if total.tail_bytes:
         report.note(f"{report.size(total.tail_bytes)} after the last batches: an unfinished write, or zeros")
     if total.damaged_bytes:
         report.note(f"{report.size(total.damaged_bytes)} are not batches: run `seglog verify {places[0].path}`")
+
+
+def _only_format(total: Totals) -> str:
+    """The record format of all bytes, if there is only one; else an empty string."""
+    sizes = zip(_FORMATS, (total.bytes_v0, total.bytes_v1, total.bytes_v2), strict=True)
+    return next((name for name, size in sizes if size and size == total.bytes), "")
 
 
 def _pick(cells: Sequence[str], wanted: Iterable[int]) -> list[str]:

@@ -9,6 +9,7 @@ from seglog.errors import NotALogError
 from seglog.format.names import METADATA_TOPIC, has_segments, parse_partition_dir
 from seglog.segment.positions import LostRange
 from seglog.state.quarantine import DIRECTORY as QUARANTINE
+from seglog.state.quarantine import offsets_within
 from seglog.upkeep.recover import MODES, Recovery, recover
 from seglog.upkeep.refill import FilledRange
 
@@ -230,12 +231,23 @@ def _text(done: Recovery, src: Path, out: Path | None) -> Iterable[str]:
     for repair in done.repairs:
         yield f"{report.printable(Path(repair.file).name)}: {repair.what}"
     for backup in done.backups:
-        yield f"kept as {report.printable(backup.name)}"
+        yield f"the former {report.printable(backup.name)} is kept: {report.printable(str(backup))}"
     ranges = report.count_of(len(done.lost), "range")
     lost = f"{ranges}, {report.size(done.lost_bytes)}, {would}lost" if done.lost else f"nothing {would}lost"
-    offsets = f"{done.log_start_offset:,}…{done.log_end_offset - 1:,}"
-    kept = f"offsets {offsets}" if done.log_end_offset > done.log_start_offset else "no offsets"
-    yield f"{lost}; the log then has {kept} in {report.count_of(done.segments, 'segment')}"
+    yield f"{lost}; the log then has {_kept(done)} in {report.count_of(done.segments, 'segment')}"
+
+
+def _kept(done: Recovery) -> str:
+    """The offsets that are left, and those between them that are lost."""
+    first, last = done.log_start_offset, done.log_end_offset - 1
+    missing = offsets_within(((lost.first_offset, lost.last_offset) for lost in done.lost), first, last)
+    whole = list(missing)
+    if whole and whole[0][0] == first:
+        first = whole.pop(0)[1] + 1
+    if whole and whole[-1][1] == last:
+        last = whole.pop()[0] - 1
+    kept = f"offsets {first:,}…{last:,}" if last > first else f"offset {first:,}" if last == first else "no offsets"
+    return f"{kept} ({report.ranges(missing)} missing)" if missing else kept
 
 
 def _offsets(lost: LostRange) -> str:

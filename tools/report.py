@@ -7,6 +7,7 @@ import datetime as dt
 import errno
 import json
 import os
+import re
 import shlex
 import sys
 import textwrap
@@ -40,6 +41,10 @@ _BAR = 20
 _PROSE_WIDTH = 79
 # A column of text is not cut below this width.
 _NARROWEST = 8
+_EMPTY = ("", "-")
+# The space between a number and its unit, while a table is laid out.
+_UNBROKEN = "\u00a0"
+_UNIT = re.compile(r"(?<=[0-9]) (?=(?:B|KiB|MiB|GiB|TiB|ms|s)\b)")
 
 
 # --- JSON lines --------------------------------------------------------------------------
@@ -76,6 +81,14 @@ def number(n: int) -> str:
 def count_of(n: int, noun: str, plural: str | None = None) -> str:
     """`1 segment`, `2 segments`."""
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
+def ranges(offsets: Sequence[tuple[int, int]], most: int = 4) -> str:
+    """`0…19, 30, and 2 more ranges`; both ends are included."""
+    shown = [f"{first:,}" if first == last else f"{first:,}…{last:,}" for first, last in offsets[:most]]
+    if len(offsets) > most:
+        shown.append(f"and {count_of(len(offsets) - most, 'more range', 'more ranges')}")
+    return ", ".join(shown)
 
 
 def size(n: float) -> str:
@@ -160,21 +173,28 @@ def dry_run_text(is_needed: bool, *more: str, apply: bool = True) -> str:
 
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[int] = (0,), total: bool = False,
-    indent: int = 0,
+    indent: int = 0, optional: Collection[int] = (), whole: Collection[int] = (0,),
 ) -> str:
     """Format columns two spaces apart, right-aligned except for the columns `left`.
 
-    `total`: the last row is a total, with a rule above it. On a terminal, a table that is too wide is fitted: cells
-    break at spaces, the widest first; then the widest of the columns `left` are cut; else each row becomes a block.
+    `total`: the last row is a total, with a rule above it. `optional`: columns that are left out if all their cells are
+    empty or `-`. On a terminal, a table that is too wide is fitted: cells break at spaces, but not between a number and
+    its unit, the widest first; then the widest of the columns `left` are cut, except for those `whole`, by which rows
+    are told apart or which one copies; else each row becomes a block.
     """
     lines = [list(head), *(list(map(printable, row)) for row in rows)]
-    lines = [list(map(terminal.plain, line)) for line in lines]
+    empty = {n for n in optional if all(line[n] in _EMPTY for line in lines[1:])}
+    if empty:
+        kept = [n for n in range(len(head)) if n not in empty]
+        lines = [[line[n] for n in kept] for line in lines]
+        left, whole = ([kept.index(n) for n in some if n in kept] for some in (left, whole))
+    lines = [[_UNIT.sub(_UNBROKEN, terminal.plain(cell)) for cell in line] for line in lines]
     left = set(left)
     widths = [max(map(terminal.width_of, column)) for column in zip(*lines, strict=True)]
     columns = terminal.width()
-    if columns is not None and not _narrowed(widths, lines, left, columns - indent):
-        return textwrap.indent(_blocks(lines), " " * indent)
-    text = ["\n".join(_row(line, widths, left)) for line in lines]
+    if columns is not None and not _narrowed(widths, lines, left.difference(whole), columns - indent):
+        return textwrap.indent(_blocks(lines), " " * indent).replace(_UNBROKEN, " ")
+    text = ["\n".join(_row(line, widths, left)).replace(_UNBROKEN, " ") for line in lines]
     text[0] = "\n".join(paint(line, "bold") for line in text[0].split("\n"))
     if total:
         text.insert(-1, "-" * _width_of_row(widths))
@@ -185,14 +205,14 @@ def _width_of_row(widths: Sequence[int]) -> int:
     return sum(widths) + 2 * len(widths) - 2
 
 
-def _narrowed(widths: list[int], lines: Sequence[Sequence[str]], left: Iterable[int], columns: int) -> bool:
-    """Make the columns narrower until a row fits. False if it cannot."""
+def _narrowed(widths: list[int], lines: Sequence[Sequence[str]], cut: Iterable[int], columns: int) -> bool:
+    """Make the columns narrower until a row fits; `cut`: those that may be cut. False if it cannot."""
     words = [
         max(terminal.width_of(word) for cell in cells for word in cell.split(" ")) for cells in zip(*lines, strict=True)
     ]
     while _width_of_row(widths) > columns:
         breakable = [n for n, width in enumerate(widths) if width > words[n]]
-        chosen = breakable or [n for n in left if widths[n] > _NARROWEST]
+        chosen = breakable or [n for n in cut if widths[n] > _NARROWEST]
         if not chosen:
             return False
         widths[max(chosen, key=widths.__getitem__)] -= 1

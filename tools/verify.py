@@ -31,6 +31,7 @@ _WORTH_TIMING_S = 1.0
 
 # Findings of one kind that are shown of a partition.
 _FOLD = 10
+_SEVERITIES = [*Severity]
 
 
 class _Row(NamedTuple):
@@ -62,10 +63,11 @@ class _Row(NamedTuple):
     help="Read only every Nth segment of each partition, and the last one, a second time.",
 )
 @click.option("--summary", "only_summary", is_flag=True,
-              help="Print only a line for each partition, and one for all: what is wrong, and what a recovery and a "
-              "broker would lose.")
+              help="Print only a line for each partition, and one for all: what is wrong, what the next start of a "
+              "broker cuts, where readers fail then, and what a recovery would lose.")
 @click.option("--all", "shows_all", is_flag=True,
-              help=f"Print every finding. Without this, only {_FOLD} of a kind in each partition, and how many more.")
+              help=f"Print every finding. Without this, only {_FOLD} of a kind in each partition, and how many more; "
+              "what the next start repairs only by its codes.")
 @metrics_option
 @config_option
 @progress_option
@@ -118,7 +120,7 @@ def command(
                     if len(places) > 1 or only_summary:
                         say.print_json("partition", partition=place.name, **_sums(report), **_lost_fields(losses))
                 elif not only_summary:
-                    print("\n".join(_text(place, report, len(report.findings) if shows_all else _FOLD)))
+                    print("\n".join(_text(place, report, None if shows_all else _FOLD)))
         for place, finding in _missing(paths):
             report = Report(str(place.directory), level, findings=[finding])
             rows.append(_Row(place, report, None))
@@ -138,7 +140,7 @@ def command(
             "summary", level=level, partitions=len(places), **_sums(total), unread=places.unread,
             missing_partitions=sum(finding.code == "partition_missing" for finding in total.findings),
             witnessed=total.witnessed, log_start_offset=alone and alone.log_start_offset,
-            log_end_offset=alone and alone.log_end_offset, suggest=fixes(total.findings, paths),
+            log_end_offset=alone and alone.log_end_offset, suggest=[*fixes(total.findings, paths)],
         )
     else:
         if only_summary or (len(rows) > 1 and total.findings):
@@ -209,7 +211,8 @@ def _sums(report: Report) -> dict[str, object]:
 # --- text --------------------------------------------------------------------------------
 
 
-def _text(place: Place, report: Report, most: int) -> Iterable[str]:
+def _text(place: Place, report: Report, most: int | None) -> Iterable[str]:
+    """`most`: findings of one kind that are shown; None: all."""
     start, end = report.log_start_offset or 0, report.log_end_offset or 0
     offsets = f"offsets {start:,}…{end - 1:,}" if end > start else "no offsets"
     yield say.paint(place.name, "bold") + "   " + "   ".join((
@@ -217,12 +220,19 @@ def _text(place: Place, report: Report, most: int) -> Iterable[str]:
         say.count_of(report.batches, "batch", "batches"), offsets,
     ))
     seen = Counter[str]()
-    for finding in report.findings:
+    folded = [] if most is None else [finding for finding in report.findings if finding.is_repaired]
+    for finding in sorted(report.findings, key=lambda one: _SEVERITIES.index(one.severity)):
+        if finding in folded:
+            continue
         seen[finding.code] += 1
-        if seen[finding.code] <= most:
+        if most is None or seen[finding.code] <= most:
             yield from finding_text(finding)
+    if folded:
+        codes = ", ".join(dict.fromkeys(finding.code for finding in folded))
+        notes = say.count_of(len(folded), "note")
+        yield f"{say.paint('·', 'dim')} {notes} that the next start repairs, shown by --all [{codes}]"
     for code, count in seen.items():
-        if count > most:
+        if most is not None and count > most:
             yield f"  and {say.number(count - most)} more [{code}]: --all shows them"
 
 
@@ -245,19 +255,31 @@ def _table(rows: Sequence[_Row]) -> str:
     shown.append([
         say.count_of(len(rows), "partition"), say.number(sum(report.batches for _, report, _ in rows)),
         say.size(sum(report.size_bytes for _, report, _ in rows)),
-        f"{say.number(bad)} with errors or warnings" if bad else "all in order", *_loss_cells(sums if known else None),
+        f"{say.number(bad)} with errors or warnings" if bad else _in_order(rows), *_loss_cells(sums if known else None),
     ])
-    head = ("partition", "batches", "size", "found", "a broker would lose", "--mode quarantine would lose")
-    return say.table(head, shown, left=(0, 3, 4, 5), total=True)
+    head = ("partition", "batches", "size", "found", "a start cuts", "readers fail at", "quarantine would lose")
+    return say.table(head, shown, left=(0, 3, 4, 6), total=True, optional=(4, 5, 6))
 
 
-def _loss_cells(losses: RecoveryLosses | None) -> tuple[str, str]:
+def _in_order(rows: Sequence[_Row]) -> str:
+    """What is said of partitions of which nothing has to be repaired."""
+    gone = sum(
+        finding.last_offset - finding.offset + 1 for _, report, _ in rows for finding in report.findings
+        if finding.code == "quarantined" and finding.offset is not None and finding.last_offset is not None
+    )
+    return f"all in order, but {say.count_of(gone, 'offset')} in quarantine" if gone else "all in order"
+
+
+def _loss_cells(losses: RecoveryLosses | None) -> tuple[str, str, str]:
+    """What a broker's start cuts, where readers fail then, and what a quarantine would lose."""
     if losses is None:
-        return "", ""
+        return "", "", ""
     at_least = "" if losses.is_exact else "at least "
     return (
         "may fail to open it" if losses.broker_may_refuse else
+        "nothing" if not losses.broker_bytes else
         f"{at_least}{say.count_of(losses.broker_records, 'record')}, {say.size(losses.broker_bytes)}",
+        "" if losses.readers_fail_at is None else say.number(losses.readers_fail_at),
         f"{at_least}{say.count_of(losses.quarantine_records, 'record')}, {say.size(losses.quarantine_bytes)}",
     )
 
@@ -268,7 +290,8 @@ def _lost_fields(losses: RecoveryLosses | None) -> dict[str, object]:
     return {
         "broker_loses": {"records": losses.broker_records, "bytes": losses.broker_bytes},
         "quarantine_loses": {"records": losses.quarantine_records, "bytes": losses.quarantine_bytes},
-        "losses_are_exact": losses.is_exact,
+        "losses_are_exact": losses.is_exact, "start_checks_from": losses.start_checks_from,
+        "readers_fail_at": losses.readers_fail_at,
     }
 
 
@@ -307,5 +330,8 @@ def _verdict(total: Report, paths: Iterable[Path], seconds: float, unread: int) 
         yield f"{say.paint('clean', 'green')}, checked to level {total.level}{timing}"
         return
     yield f"{', '.join(counts)}{timing}"
-    for fix in fixes(total.findings, paths):
-        yield f"  try: {fix}"
+    suggested = fixes(total.findings, paths)
+    for fix, codes in suggested.items():
+        # With several, it is not plain which finding each is for.
+        about = f" for {', '.join(codes)}" if len(suggested) > 1 else ""
+        yield f"  try{about}: {fix}"

@@ -1,4 +1,5 @@
 """`seglog groups`: groups, offsets and lag from the disk of a broker."""
+import re
 import shutil
 
 import pytest
@@ -28,15 +29,35 @@ def test_groups_are_what_the_broker_said_and_lag_is_to_the_ends_here(version):
     members = {line["group"]: line for line in lines if line["type"] == "group_member"}
     assert members["modern"]["assigned"] == members["statics"]["assigned"] == {"orders": [0, 1]}
     waiting, = [line["waiting"] for line in lines if line["type"] == "group" and line["group"] == "open"]
-    assert waiting == [{"topic": "orders", "partition": 0}]
+    assert waiting == [{"topic": "orders", "partition": 0, "offset": 14, "producer_id": waiting[0]["producer_id"]}]
 
 
 def test_text_names_members_and_lag():
     text = seglog("groups", kraft("4.4.0")).output
     assert "modern   consumer, epoch 2, 1 member" in text
     assert "orders 0-1" in text
-    assert "orders-0: a commit waits for the end of its transaction" in text
+    assert "orders-0: a commit of offset 14 waits for the end of the transaction of producer id" in text
     assert "some-metadata" in text
+
+
+def test_what_quarantine_took_is_not_what_a_group_has_still_to_read(tmp_path):
+    """Red: "lag 13", of which 10 are gone."""
+    data = shutil.copytree(kraft("4.1.1"), tmp_path / "data")
+    log = data / "orders-0/00000000000000000000.log"
+    raw = bytearray(log.read_bytes())
+    raw[500] ^= 1
+    log.write_bytes(raw)
+    recovered = seglog("recover", data / "orders-0", "--mode", "quarantine", "--apply", status=1).stdout
+    lost = int(re.search(r"has offsets (\d+)…22 \(0…(\d+) missing\)", recovered)[2])
+    lines = [line for line in seglog_json("groups", data) if line.get("topic") == "orders" and line["partition"] == 0]
+    assert {line["missing"] for line in lines if line["offset"] == 10} == {lost + 1 - 10}
+    text = seglog("groups", data).stdout
+    assert "of these missing" in text
+    assert "lag of all partitions here: 19" in text
+    assert "of these missing" not in seglog("groups", kraft("4.1.1")).stdout
+    row = next(line for line in seglog("ls", data).stdout.splitlines() if line.startswith("orders-0"))
+    assert row.split()[1:6] == ["3", "246", "B", "20", "22"]
+    assert "all in order, but 20 offsets in quarantine" in seglog("verify", data, "--summary").stdout
 
 
 def test_one_group_and_one_that_is_not_there():

@@ -51,7 +51,7 @@ def test_a_log_dir_has_a_line_a_partition_in_the_order_of_topic_and_number(log_d
 
 def test_text_has_a_row_a_partition_and_a_total(log_dir):
     head, *rows, rule, total = seglog("ls", log_dir).stdout.splitlines()
-    assert head.split()[:3] == ["partition", "segments", "bytes"]
+    assert head.split()[:3] == ["partition", "records", "bytes"]
     assert [row.split()[0] for row in rows] == [f"gone-0.{'a' * 32}-delete", "orders-0", "orders-2", "orders-10"]
     assert set(rule) == {"-"}
     assert total.startswith("total")
@@ -67,7 +67,7 @@ def test_a_partition_has_a_row_a_segment(log_dir):
 
 def test_one_file_has_one_row(log_dir):
     _, row = seglog("ls", log_dir / "orders-0/00000000000000000099.log").stdout.splitlines()
-    assert row.split()[:3] == ["00000000000000000099.log", "166", "B"]
+    assert row.split()[:4] == ["00000000000000000099.log", "2", "166", "B"]
 
 
 def test_damage_is_shown_and_is_status_1(log_dir):

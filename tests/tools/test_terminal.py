@@ -17,6 +17,7 @@ import pytest
 import seglog as engine
 from seglog.tools import cli, dump, terminal
 from support.command import seglog, seglog_json
+from support.internal_topics import kraft
 
 SAMPLE = Path(__file__).parents[2] / "tools/sample/orders-0"
 
@@ -235,6 +236,16 @@ def test_help_fits_the_terminal_as_that_of_click(columns, widest):
 def test_a_table_loses_nothing_while_words_can_be_broken_apart(orders):
     whole, narrow = (without_colour(in_a_terminal("ls", orders, columns=columns)).split() for columns in (200, 100))
     assert {word for word in whole if not word.startswith("--")} <= {*narrow}
+
+
+def test_rows_are_told_apart_in_80_columns():
+    """Red: two rows named `__transacti…`, sizes broken as "4.0 / KiB", and columns of nothing but `-`."""
+    lines = without_colour(in_a_terminal("ls", kraft("4.1.1"))).splitlines()
+    assert [line.split()[0] for line in lines if "transaction" in line] == [f"__transaction_state-{n}" for n in (0, 1)]
+    assert max(map(len, lines)) <= 80
+    assert not any(line.strip() in ("B", "KiB") for line in lines)
+    assert "bytes, v2" in lines[0]
+    assert not {"v0", "v1", "tail"} & {*lines[0].split()}
 
 
 def test_the_manual_says_when_stdout_has_ascii_only(orders):

@@ -1,9 +1,12 @@
 """A disk whole: `verify` and `recover` over log dirs, one line a partition, folded findings, figures for monitoring."""
+import re
 import shutil
 
 import pytest
 
 import seglog as engine
+from seglog.errors import CorruptRecordError
+from seglog.state.checkpoints import format_offset_checkpoint
 from support.command import seglog, seglog_json
 from support.internal_topics import kraft
 
@@ -45,7 +48,14 @@ def files(directory):
 # --- verify ----------------------------------------------------------------------------------------
 
 
+def killed(disk, recovery_point=0):
+    """As if the process was killed that wrote to the log dir, with this recovery point of bad-0."""
+    (disk / ".kafka_cleanshutdown").unlink()
+    (disk / "recovery-point-offset-checkpoint").write_bytes(format_offset_checkpoint({("bad", 0): recovery_point}))
+
+
 def test_a_summary_is_a_line_a_partition_and_one_for_all(disk):
+    killed(disk)
     lines = seglog("verify", disk, "--summary", status=1).stdout.splitlines()
     assert lines[0].split()[0] == "partition"
     assert [line.split()[0] for line in lines[1:4]] == ["bad-0", "good-0", "good-1"]
@@ -59,6 +69,7 @@ def test_a_summary_is_a_line_a_partition_and_one_for_all(disk):
 
 
 def test_json_says_what_both_ways_out_would_lose(disk):
+    killed(disk)
     *partitions, summary = seglog_json("verify", disk, "--summary", status=1)
     assert [line["type"] for line in partitions] == ["partition"] * 3
     bad = partitions[0]
@@ -66,11 +77,51 @@ def test_json_says_what_both_ways_out_would_lose(disk):
     assert bad["broker_loses"]["records"] == 16     # of 19: all from the damage on
     assert bad["broker_loses"]["bytes"] > bad["quarantine_loses"]["bytes"] > 0
     assert bad["losses_are_exact"]
+    assert (bad["start_checks_from"], bad["readers_fail_at"]) == (0, None)      # the start removes the damage
     assert "broker_loses" not in partitions[1]
     assert summary["errors"] == 1
     # What is foretold is what happens.
     recovered = seglog_json("recover", disk, "--mode", "truncate", status=1)[-1]
     assert recovered["lost_bytes"] == bad["broker_loses"]["bytes"]
+
+
+def test_a_start_cuts_nothing_below_its_recovery_point_and_readers_fail_there(disk):
+    """LogLoader.recoverLog checks the segment with the recovery point and later ones. Red: "a broker would lose 16"."""
+    killed(disk, recovery_point=6)
+    bad = seglog_json("verify", disk, "--summary", status=1)[0]
+    assert bad["broker_loses"] == {"records": 0, "bytes": 0}
+    assert (bad["start_checks_from"], bad["readers_fail_at"]) == (6, 3)
+    assert bad["quarantine_loses"]["records"] == 3
+    text = seglog("verify", disk, "--summary", status=1).stdout
+    assert re.search(r"^bad-0 .* nothing +3 +3 records", text, re.MULTILINE)
+    assert "loses 3 records; a broker's start checks only from offset 6 on: it cuts nothing, and readers fail at " \
+        "offset 3; make a copy first" in text
+    # And so it is: the log opens, whole, and only the read fails.
+    with engine.open(disk / "bad-0", config={"seglog.recovery.mode": "truncate"}) as log:
+        assert (log.recovery.lost, log.log_end_offset) == ((), 19)
+        with pytest.raises(CorruptRecordError):
+            list(log.read(3))
+
+
+def test_a_start_that_cuts_the_second_damage_leaves_the_first(disk):
+    flip(log_of(disk / "bad-0", 12), 80)
+    killed(disk, recovery_point=9)
+    bad = seglog_json("verify", disk, "--summary", status=1)[0]
+    assert bad["broker_loses"]["records"] == 7      # 12…18
+    assert bad["readers_fail_at"] == 3
+    assert "a broker would lose 7, and readers fail at offset 3" in seglog("verify", disk, status=1).stdout
+
+
+def test_a_start_after_a_clean_stop_checks_nothing(disk):
+    bad = seglog_json("verify", disk, "--summary", status=1)[0]
+    assert bad["broker_loses"] == {"records": 0, "bytes": 0}
+    assert (bad["start_checks_from"], bad["readers_fail_at"]) == (None, 3)
+    assert "after a clean stop, a broker's start checks nothing: it cuts nothing" in seglog(
+        "verify", disk, status=1).stdout
+    # But it recovers a segment that has no .index, alone: LogLoader.loadSegmentFiles.
+    log_of(disk / "bad-0", 3).with_suffix(".index").unlink()
+    bad = seglog_json("verify", disk, "--summary", status=1)[0]
+    assert (bad["broker_loses"]["records"], bad["readers_fail_at"]) == (3, None)
 
 
 def test_findings_of_one_kind_are_folded_unless_all_are_asked_for(tmp_path):
@@ -103,6 +154,7 @@ def test_several_log_dirs_and_the_directory_above_them(tmp_path):
 
 @pytest.mark.parametrize("command", ["verify", "ls"])
 def test_metrics_are_read_by_prometheus(disk, tmp_path, command):
+    killed(disk)
     parser = pytest.importorskip("prometheus_client.parser")
     file = tmp_path / "seglog.prom"
     file.write_text("old")
@@ -177,6 +229,7 @@ def test_a_commit_above_the_end_of_a_log_is_found(tmp_path):
 
 def test_a_torn_tail_is_among_what_would_be_lost(disk):
     """Red: empty columns."""
+    killed(disk)
     log = log_of(disk / "good-0", 18)
     size = log.stat().st_size
     log.write_bytes(log.read_bytes()[:-3])
@@ -197,6 +250,7 @@ def test_recover_names_the_offsets_that_verify_names(disk, mode):
 
 
 def test_an_offset_that_goes_back_has_a_way_out(disk):
+    killed(disk)
     path = log_of(disk / "bad-0", 3)
     flip(path, 80)                          # whole again
     with engine.open(disk / "bad-0") as log:

@@ -9,6 +9,7 @@ Every offset, in whichever state, counts to what all groups hold.
 """
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from seglog.coordinators.held import Held, text_bytes
 
@@ -42,6 +43,15 @@ class LoggedCommit:
     log_offset: int | None
 
 
+class WaitingCommit(NamedTuple):
+    """A commit that takes effect once its producer's transaction commits."""
+
+    topic: str
+    partition: int
+    offset: int
+    producer_id: int
+
+
 class GroupOffsets:
     """The offsets of one group."""
 
@@ -72,9 +82,12 @@ class GroupOffsets:
         """Whether a commit for the partition is pending, or waits for its transaction to end."""
         return where in self._pending or any(where in commits for commits in self._transactional.values())
 
-    def waiting(self) -> list[TopicPartition]:
-        """The partitions with a commit that waits for its transaction to end."""
-        return sorted({where for commits in self._transactional.values() for where in commits})
+    def waiting(self) -> list[WaitingCommit]:
+        """The commits that wait for their transactions to end."""
+        return sorted(
+            WaitingCommit(*where, logged.commit.offset, producer_id)
+            for producer_id, commits in self._transactional.items() for where, logged in commits.items()
+        )
 
     # --- commits -----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seglog._kernels.crc import crc32c
-from seglog.errors import CorruptCheckpointError, UnsupportedVersionError
+from seglog.errors import CorruptCheckpointError, StorageError, UnsupportedVersionError
 from seglog.fs.aside import make_directories, write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
@@ -54,6 +54,28 @@ def read_quarantine(partition_dir: Path) -> tuple[QuarantinedRange, ...]:
     except FileNotFoundError:
         return ()
     return parse_index(raw, file=partition_dir / DIRECTORY / INDEX_FILE)
+
+
+def quarantined_offsets(partition_dir: Path) -> list[tuple[int, int]]:
+    """The offsets that may be in the quarantine of a partition, as (first, last); none if it cannot be read, which
+    `verify` reports."""
+    try:
+        return [(one.first_offset, one.last_offset) for one in read_quarantine(partition_dir)]
+    except (CorruptCheckpointError, UnsupportedVersionError, StorageError):
+        return []
+
+
+def offsets_within(ranges: Iterable[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
+    """The offsets of (first, last) ranges, both included, between `first` and `last`: in order, merged."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted((max(start, first), min(end, last)) for start, end in ranges):
+        if start > end:
+            continue
+        if merged and start <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((start, end))
+    return merged
 
 
 def put_into_quarantine(fs: FileSystem, partition_dir: Path, ranges: Iterable[tuple[LostRange, "Buffer"]]) -> None:

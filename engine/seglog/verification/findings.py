@@ -42,9 +42,8 @@ def _found_in(file: str, kinds: dict[str, Kind]) -> dict[str, Kind]:
 
 # The fix of damage that a recovery removes; `seglog verify` adds what it would lose.
 RECOVER = (
-    "`seglog recover --mode quarantine --apply` removes only the damage; a broker's recovery truncates the log here; "
-    "make a "
-    "copy first"
+    "`seglog recover --mode quarantine --apply` removes only the damage; a broker whose start checks this segment "
+    "truncates the log here; make a copy first"
 )
 # The same for batches whose offsets are in the wrong order: a broker either cannot open the log, or keeps them.
 REORDER = (
@@ -58,6 +57,8 @@ _REBUILD = "seglog index rebuild --apply"
 _STATS = "seglog index stats"
 _COPY = "restore the ledger from a copy; intact entries can be read"
 _OPEN = "nothing: the next opening for writing repairs it"
+# What comes of it unless the next start repairs it.
+_IF_TRUSTED = ": a clean start "
 _NEXT_START = "nothing: the next start of a broker, or opening the log with seglog, repairs it"
 _LEDGER_RECOVER = "seglog ledger recover"
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
@@ -328,7 +329,8 @@ class Finding:
     @property
     def meaning(self) -> str:
         """What the code means, in one sentence."""
-        return KINDS[self.code].meaning
+        meaning = KINDS[self.code].meaning
+        return meaning.partition(_IF_TRUSTED)[0] if self.is_repaired else meaning
 
     @property
     def fix(self) -> str:

@@ -4,6 +4,7 @@ Any entry that some Kafka version writes is accepted: its offset may be the firs
 of an append of several batches, and entries may be further apart than index.interval.bytes. What matters is whether a
 search could go wrong.
 """
+import datetime as dt
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TypeVar
@@ -24,6 +25,15 @@ from seglog.verification.time_ranges_check import TimeRangesCheck
 
 Entries = IndexFile | tuple[()]
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
+
+
+def _moment(timestamp_ms: int) -> str:
+    """A record's time in UTC, and its timestamp; only that beyond the range of the calendar."""
+    try:
+        moment = dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return f"timestamp {timestamp_ms}"
+    return f"{moment.isoformat(' ', 'milliseconds')}Z (timestamp {timestamp_ms})"
 
 
 class IndexCheck:
@@ -176,7 +186,7 @@ class IndexCheck:
             self._find("timeindex_missing", self._dialect.time_index)
         elif self._has_empty_time_index:
             self._find("timeindex_empty", self._dialect.time_index, found="no entry",
-                       expected=f"an entry for timestamp {self._largest}")
+                       expected=f"an entry for {_moment(self._largest)}")
         elif self._times and self._times[-1][0] < self._largest and not self._segment.is_last:
             self._find("timeindex_behind", self._dialect.time_index, found=f"timestamp {self._times[-1][0]}",
                        expected=f"timestamp {self._largest}")

@@ -6,6 +6,10 @@ rebuilds their indexes from the log (LogLoader.recoverLog, LogSegment.recover). 
 `.cleaned` files (LogLoader.removeTempFilesAndCollectSwapFiles). No record is affected. But the start after a clean stop
 trusts the indexes, and no start rebuilds those of segments before the recovery point. The metadata log of KRaft is
 recovered from its beginning by every start (KafkaMetadataLog: lastShutdownClean = false, recoveryPoint = 0).
+
+Likewise with damage: a start truncates the log only at damage that it looks at, so not below the recovery point, and
+not after a clean stop. One exception: a segment without its .index is recovered by every start, alone
+(LogLoader.loadSegmentFiles, recoverSegment).
 """
 import enum
 import os
@@ -14,8 +18,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+from seglog.config import LogConfig
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
+from seglog.loading.loader import plan_load
+from seglog.segment.positions import LostRange
 from seglog.state.clean_partitions import CleanPartitions
 from seglog.verification.findings import Finding
 from seglog.verification.log_dir_checkpoints import LogDirCheckpoints
@@ -25,6 +32,8 @@ _REBUILT = frozenset((
     "index_missing", "index_corrupt", "index_misleads", "index_zero_tail", "index_too_large", "index_empty",
     "timeindex_missing", "timeindex_corrupt", "timeindex_empty", "timeindex_misleads", "timeindex_behind",
 ))
+# The codes of findings that the next start may repair, which are notes then.
+REPAIRABLE = _REBUILT | {"leftover", "orphan_index"}
 # In the last segment, all that is left of a broker that died; also in a copy that was made while it ran.
 _UNFINISHED = frozenset(("index_zero_tail", "timeindex_empty"))
 
@@ -41,6 +50,7 @@ class NextStart:
     """The next start on a partition directory that no process has open. `bases`: of its segments, in order."""
 
     def __init__(self, directory: Path, bases: Sequence[int]) -> None:
+        self._directory = directory
         self._checkpoints = LogDirCheckpoints(directory)
         self._bases = bases
 
@@ -72,10 +82,43 @@ class NextStart:
             return Stop.UNCLEAN
         return Stop.CLEAN if CleanPartitions(OsFileSystem(), place.parent).is_clean(place) else Stop.UNCLEAN
 
+    @property
+    def checks_from(self) -> int | None:
+        """The offset from which on it checks every batch: the base of a segment. None after a clean stop: it checks
+        none. A copy is checked from its beginning, as by a broker whose log dir has no line for it."""
+        if self.stop is Stop.CLEAN:
+            return None
+        return self._first_recovered if self._bases else 0
+
+    def cuts(self, config: LogConfig) -> Sequence[LostRange]:
+        """What a broker's start would remove from the .log files: LogLoader.recoverLog. Only reads.
+
+        `config`: with seglog.recovery.mode=truncate. Raises StorageError.
+        """
+        is_clean = self.stop is Stop.CLEAN
+        plan = plan_load(
+            self._directory, config, clean=is_clean, recovery_point=self._recovery_point,
+            log_start_offset=self._checkpoints.offset(names.LOG_START_OFFSET_CHECKPOINT) or 0,
+        )
+        alone = [
+            LostRange(
+                str(segment.path), damage.start, check.size_bytes - damage.start, damage.first_offset,
+                max(damage.last_offset, check.next_offset - 1), damage.reason,
+            )
+            for segment in plan.segments
+            if not segment.is_recovered and names.OFFSET_INDEX_SUFFIX not in segment.files.indexes
+            and (check := segment.check) is not None
+            for damage in check.damages[:1]
+        ]
+        return [*alone, *(() if is_clean else plan.lost)]
+
+    @cached_property
+    def _recovery_point(self) -> int:
+        """As in Kafka, 0 if the log dir's checkpoint does not say it, and for the metadata log."""
+        return self._checkpoints.offset(names.RECOVERY_POINT_CHECKPOINT) or 0
+
     @cached_property
     def _first_recovered(self) -> int:
-        """The base offset of the segment with the recovery point: an unclean start recovers from it on. As in Kafka,
-        the recovery point is 0 if the log dir's checkpoint does not say it."""
-        recovery_point = self._checkpoints.offset(names.RECOVERY_POINT_CHECKPOINT) or 0
-        slot = bisect_right(self._bases, recovery_point) - 1
+        """The base offset of the segment with the recovery point: an unclean start recovers from it on."""
+        slot = bisect_right(self._bases, self._recovery_point) - 1
         return self._bases[max(slot, 0)]
