@@ -3,7 +3,8 @@ import random
 
 import pytest
 
-from seglog.coordinators.assignors import ASSIGNORS, Subscriber, range_, uniform
+from seglog.coordinators import assignors
+from seglog.coordinators.assignors import Subscriber
 
 TOPICS = [bytes([number]) * 16 for number in range(6)]
 
@@ -11,6 +12,22 @@ TOPICS = [bytes([number]) * 16 for number in range(6)]
 def members(random_, topics, count, target=None):
     return [Subscriber(f"m{number}", None, topics(random_), (target or {}).get(f"m{number}", {}))
             for number in range(count)]
+
+
+def at_once(assignor):
+    """The assignor with all of its steps."""
+    def assign(group, partitions):
+        steps = assignor(group, partitions)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+    return assign
+
+
+ASSIGNORS = {name: at_once(assignor) for name, assignor in assignors.ASSIGNORS.items()}
+uniform, range_ = ASSIGNORS["uniform"], ASSIGNORS["range"]
 
 
 def loads(assigned):

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from seglog.coordinators.consumer_group import ConsumerMember, Subscription
 from seglog.coordinators.group_offsets import CommittedOffset
 from seglog.log.log import Log
 from seglog.wire import messages as m
@@ -134,10 +135,51 @@ def commits_of_many_partitions():
         of.OffsetCommitRequestPartition(partition_index=number % 5) for number in range(MANY)])]), 7)] * 10
 
 
+def heartbeat(group, member, **more):
+    return frame(m.ConsumerGroupHeartbeatRequest(**{
+        "group_id": group, "member_id": f"member-{member:015}", "member_epoch": 0, "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": ["orders"], "topic_partitions": []} | more), 1)
+
+
+def members_that_read_different_topics():
+    """Thousands of topics each, most of which are none, and a new target for each member."""
+    of = m.CreateTopicsRequest
+    names = [f"t{number}" for number in range(300)]
+    made = of(timeout_ms=60_000, topics=[
+        of.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names])
+    joins = [heartbeat("g", member, subscribed_topic_names=[
+        *names[:member], *names[member + 1:], *(f"none-{member}-{number}" for number in range(5000))])
+        for member in range(100)]
+    return [frame(made, 7), *joins]
+
+
+def members_that_come_and_go():
+    """Of a group of the new protocol, and of a thousand."""
+    leaving = {"member_epoch": -1, "rebalance_timeout_ms": -1, "subscribed_topic_names": None}
+    return [*(heartbeat("g", member) for member in range(4000)),
+            *(heartbeat("g", member, **leaving) for member in range(4000)),
+            *(heartbeat(f"g{number}", 0) for number in range(1000)),
+            *(heartbeat(f"g{number}", 0, **leaving) for number in range(1000))]
+
+
+def heartbeats_that_own_a_topic_many_times():
+    of = m.ConsumerGroupHeartbeatRequest.TopicPartitions
+    rows = [of(topic_id=bytes(16), partitions=[number]) for number in range(16_000)]
+    return [heartbeat("g", 0), *[heartbeat("g", 0, member_epoch=2, topic_partitions=rows)] * 24]
+
+
+def descriptions_of_groups():
+    of = m.ConsumerGroupDescribeRequest
+    return [*(heartbeat("g", member) for member in range(1000)), *[frame(of(
+        group_ids=["g", *(f"no{number}" for number in range(10_000))]), 1)] * 20]
+
+
 ATTACKS = [
     nothing, configs_of_one_topic, offsets_of_one_group, offsets_of_many_partitions, batches_that_inflate,
     many_tiny_requests, many_tiny_produces, names_that_are_none, partitions_that_are_fetched_twice,
-    times_that_are_looked_up, rows_of_unknown_topics, commits_of_many_partitions, records_that_are_converted,
+    times_that_are_looked_up, rows_of_unknown_topics, commits_of_many_partitions,
+    heartbeats_that_own_a_topic_many_times, members_that_read_different_topics, members_that_come_and_go,
+    descriptions_of_groups, records_that_are_converted,
 ]
 
 
@@ -238,6 +280,15 @@ def blocks_s(monkeypatch):
     gc.unfreeze()
 
 
+async def coordinating(server):
+    """The groups of a server that answers requests of them."""
+    groups = server._server.groups
+    await groups.topic.ensure("g")
+    while groups.unready:
+        await asyncio.sleep(0.001)
+    return groups
+
+
 def longest_block(directory, asked, figures, blocks_s):
     """Of the loop while these requests are answered, in units of `measuring_work`: the least of eight at most, since
     other programs disturb some."""
@@ -245,6 +296,7 @@ def longest_block(directory, asked, figures, blocks_s):
 
     async def serve():
         async with seglog.serve(directory, topics={"orders": 3}, fsync="never") as server:
+            await coordinating(server)
             for _ in range(8):
                 figures.answer_bytes = 0
                 sender = threading.Thread(target=attack, args=(server, asked, figures, time.monotonic() + ATTACK_S_MAX))
@@ -261,8 +313,8 @@ def longest_block(directory, asked, figures, blocks_s):
     return min(longest)
 
 
-# (The last one takes seconds, in a thread.)
-@pytest.mark.parametrize("frames", ATTACKS[:None if os.environ.get("SEGLOG_TORTURE") else -1],
+# (The last ones take seconds.)
+@pytest.mark.parametrize("frames", ATTACKS[:None if os.environ.get("SEGLOG_TORTURE") else -3],
                          ids=lambda make: make.__name__)
 def test_no_request_keeps_the_loop_for_long(in_memory, frames, blocks_s):
     figures, asked = Figures(), frames()
@@ -387,14 +439,39 @@ def test_a_regular_expression_of_a_client_does_not_keep_the_loop(in_memory, bloc
     asyncio.run(serve())
 
 
+def test_a_target_for_members_that_read_different_topics_does_not_keep_the_loop(in_memory, blocks_s):
+    """It took 150 ms and more, and each member that joined wanted a new one."""
+    names = [f"t{number}" for number in range(240)]
+
+    async def serve():
+        longest = []
+        async with seglog.serve(in_memory, topics=dict.fromkeys(names, 1), fsync="never") as server:
+            group = (await coordinating(server)).consumer_to_join("g")
+            for number in range(1000):
+                reads = names[:number % 240] + names[number % 240 + 1:]
+                group.put(ConsumerMember(f"old{number}", Subscription(topics=tuple(reads))))
+            gc.freeze()
+            for number in range(3):
+                blocks_s.clear()
+                figures = Figures()
+                await asyncio.to_thread(
+                    attack, server, [heartbeat("g", number)], figures, time.monotonic() + ATTACK_S_MAX)
+                longest_s, begun_s = max(blocks_s), time.thread_time()
+                measuring_work()
+                longest.append(longest_s / (time.thread_time() - begun_s))
+                assert group.target_epoch == group.epoch
+                assert sum(map(len, group.target[f"member-{number:015}"].values())) <= 1
+            assert sum(len(owned) for owned in group.target.values()) == 240
+        assert min(longest) < BLOCKS_MAX
+
+    asyncio.run(serve())
+
+
 def test_to_delete_a_wide_topic_beside_many_groups_does_not_keep_the_loop(in_memory, blocks_s):
     """It was the product of both: 33 s for 9 000 partitions and 20 000 groups."""
     async def serve():
         async with seglog.serve(in_memory, topics={"orders": 1, "wide": 2000}, fsync="never") as server:
-            groups = server._server.groups
-            await groups.topic.ensure("g")
-            while groups.unready:
-                await asyncio.sleep(0.001)
+            groups = await coordinating(server)
             for number in range(4000):
                 offsets = groups.get_or_make(f"g{number}").offsets
                 offsets.load(("orders" if number else "wide", 0), CommittedOffset(1), 0, None)

@@ -1,9 +1,10 @@
 """Which member of a consumer group gets which partitions: the server's assignors `uniform` and `range` (KIP-848).
 
-Both are pure functions: members and topics go in, and the partitions of each member come out.
+Both are pure: members and topics go in, and the partitions of each member come out, after as many steps as a large
+group takes. Between the steps the caller may do something else.
 """
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 # The partitions of each topic, by its id.
@@ -25,11 +26,15 @@ class Subscriber(NamedTuple):
     target: Assignment
 
 
+# What is returned after some steps.
+Steps = Generator[None, None, dict[str, Assignment]]
 # Gets the members, and the number of partitions of each topic, by its id.
-Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], dict[str, Assignment]]
+Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], Steps]
+# A step is at most so many partitions or readers of a topic, besides one topic or member.
+_STEP = 500
 
 
-def uniform(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> dict[str, Assignment]:
+def uniform(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> Steps:
     """As even as the subscriptions allow, and no partition moves without need (UniformAssignor)."""
     kept: dict[str, set[TopicIdPartition]] = {}
     taken: set[TopicIdPartition] = set()
@@ -43,31 +48,41 @@ def uniform(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> d
         }
         taken |= mine
         kept[member.member_id] = mine
+        yield
     free = [(topic, number) for topic in sorted(frozenset().union(*reads_of.values()))
             for number in range(partitions.get(topic, 0)) if (topic, number) not in taken]
+    yield
     if len(set(reads_of.values())) <= 1:
-        _fill_evenly(kept, free)
+        yield from _fill_evenly(kept, free)
     else:
-        readers = _readers(members)
-        _fill_least(kept, free, readers)
-        _even_out(kept, readers)
-    return {member_id: _by_topic(mine) for member_id, mine in kept.items()}
+        readers = yield from _readers(members)
+        yield from _fill_least(kept, free, readers)
+        yield from _even_out(kept, readers)
+    assigned: dict[str, Assignment] = {}
+    for member_id, mine in kept.items():
+        assigned[member_id] = _by_topic(mine)
+        yield
+    return assigned
 
 
-def range_(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> dict[str, Assignment]:
+def range_(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> Steps:
     """Each topic in runs of partitions, in the order of the members: the first ones get one more (RangeAssignor).
     Members that read the same topics get the same numbers of each, as joins of topics need."""
     assigned: dict[str, dict[bytes, frozenset[int]]] = {member.member_id: {} for member in members}
     # Static members first, so that a restart, which changes a member's id, moves nothing.
     ordered = sorted(members, key=lambda one: (
         one.instance_id is None, one.member_id if one.instance_id is None else one.instance_id))
-    for topic, readers in _readers(ordered).items():
+    readers_of = yield from _readers(ordered)
+    for topic, readers in readers_of.items():
         least, more = divmod(partitions.get(topic, 0), len(readers))
         begin = 0
         for number, member_id in enumerate(readers if least else readers[:more]):
             end = begin + least + (number < more)
             assigned[member_id][topic] = frozenset(range(begin, end))
             begin = end
+            if number % _STEP == _STEP - 1:
+                yield
+        yield
     return dict(assigned)
 
 
@@ -75,17 +90,18 @@ def range_(members: Sequence[Subscriber], partitions: Mapping[bytes, int]) -> di
 ASSIGNORS: dict[str, Assignor] = {"uniform": uniform, "range": range_}
 
 
-def _readers(members: Sequence[Subscriber]) -> Mapping[bytes, Sequence[str]]:
+def _readers(members: Sequence[Subscriber]) -> Generator[None, None, Mapping[bytes, Sequence[str]]]:
     if len({id(member.topics) for member in members}) == 1:
         return dict.fromkeys(members[0].topics, tuple(member.member_id for member in members))
     readers: dict[bytes, list[str]] = {}
     for member in members:
         for topic in dict.fromkeys(member.topics):
             readers.setdefault(topic, []).append(member.member_id)
+        yield
     return readers
 
 
-def _fill_evenly(kept: dict[str, set[TopicIdPartition]], free: list[TopicIdPartition]) -> None:
+def _fill_evenly(kept: dict[str, set[TopicIdPartition]], free: list[TopicIdPartition]) -> Iterator[None]:
     """All members read the same topics: each gets its share, and those that had most get one more if it does not come
     out even."""
     if not kept:
@@ -99,27 +115,32 @@ def _fill_evenly(kept: dict[str, set[TopicIdPartition]], free: list[TopicIdParti
             given = sorted(mine)[-over:]
             mine.difference_update(given)
             free.extend(given)
+        yield
     for member_id, mine in kept.items():
         while len(mine) < quotas[member_id]:
             mine.add(free.pop())
+        yield
 
 
 def _fill_least(
     kept: dict[str, set[TopicIdPartition]], free: list[TopicIdPartition], readers: Mapping[bytes, Sequence[str]]
-) -> None:
+) -> Iterator[None]:
     """Give each free partition to the reader of its topic that has least."""
     topic_of_heap, heap = None, []
-    for topic, number in free:
+    for count, (topic, number) in enumerate(free):
         if topic != topic_of_heap:
             topic_of_heap, heap = topic, [(len(kept[one]), one) for one in readers.get(topic, ())]
             heapq.heapify(heap)
+            yield
+        elif count % _STEP == 0:
+            yield
         if heap:
             _, member_id = heap[0]
             kept[member_id].add((topic, number))
             heapq.heapreplace(heap, (len(kept[member_id]), member_id))
 
 
-def _even_out(kept: dict[str, set[TopicIdPartition]], readers: Mapping[bytes, Sequence[str]]) -> None:
+def _even_out(kept: dict[str, set[TopicIdPartition]], readers: Mapping[bytes, Sequence[str]]) -> Iterator[None]:
     """Move partitions from readers that have more to readers of the same topic that have at least two less."""
     for _ in range(_PASSES_MAX):
         is_even = True
@@ -127,13 +148,19 @@ def _even_out(kept: dict[str, set[TopicIdPartition]], readers: Mapping[bytes, Se
         for name, mine in kept.items():
             for one in sorted(mine):
                 held_of.setdefault(one[0], {}).setdefault(name, []).append(one)
+            yield
         for topic, names in readers.items():
+            yield
             held = held_of.get(topic, {})
             most = [(-len(kept[name]), name) for name in held]
             least = [(len(kept[name]), name) for name in names]
             heapq.heapify(most)
             heapq.heapify(least)
+            taken = 0
             while most and least:
+                taken += 1
+                if taken % _STEP == 0:
+                    yield
                 high, low = most[0][1], least[0][1]
                 if -most[0][0] != len(kept[high]):
                     heapq.heapreplace(most, (-len(kept[high]), high))

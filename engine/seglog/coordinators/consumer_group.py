@@ -12,15 +12,17 @@ A member gives up what it is no longer to have, says so in a heartbeat, and gets
 This module holds what a group is; `consumer_heartbeats` moves it.
 """
 import enum
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from seglog.coordinators.assignors import Assignment, TopicIdPartition
 from seglog.coordinators.group import GroupState
 from seglog.coordinators.group_member import MEMBER_BYTES
 from seglog.coordinators.group_offsets import GroupOffsets, TopicPartition
 from seglog.coordinators.held import Held, text_bytes
+from seglog.coordinators.internal_topic import KeyValue
 from seglog.coordinators.timer import Due
 from seglog.wire.error_codes import Errors
 
@@ -31,6 +33,9 @@ _NAME_BYTES = 8
 
 # Of a new group: its first members read no topics yet, or it has a higher one at once. Kafka's, since 4.4.
 _FIRST_EPOCH = 1
+_NO_PARTITIONS: frozenset[int] = frozenset()
+_Counted = TypeVar("_Counted")
+
 LEAVING, LEAVING_STATIC = -1, -2        # epochs in requests; a static member that left for a while has the second
 
 
@@ -137,7 +142,13 @@ class ConsumerGroup:
         self.target: dict[str, Assignment] = {}
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}        # member id by group instance id
-        self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}        # the topics that members name, each list once
+        # What members tell, counted as it comes and goes: to ask each of a thousand takes long. Members that name the
+        # same topics have one list in memory.
+        self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._told_lists: Counter[tuple[str, ...]] = Counter()
+        self._told_topics: Counter[str] = Counter()     # in how many of the lists
+        self._told_regexes: Counter[str] = Counter()
+        self._told_assignors: Counter[str] = Counter()
         self.regexes: dict[str, ResolvedRegex] = {}
         self.owners: dict[TopicIdPartition, str] = {}         # who has a partition, or is still to give it up
         self.is_dead = False
@@ -147,6 +158,14 @@ class ConsumerGroup:
         self.is_resolving = False
         self.resolved_at_ms = 0
         self.resolved_changes: int | None = None
+        # Its members or topics changed since the last look at them; a member waits for a target; who waits for the next
+        # look, and whether there is one just now.
+        self.is_changed = self.wants_target = False
+        self.waiting: deque[Callable[[Errors], None]] = deque()
+        self.is_renewing = False
+        # What the next write is to write, and the members that it removes.
+        self.pending: list[KeyValue] = []
+        self.pending_gone: set[str] = set()
         # Who waits for the last write; None: it is durable.
         self.followers: list[Callable[[Errors], None]] | None = None
         # A write failed: the next one writes everything, and these members' tombstones.
@@ -196,9 +215,7 @@ class ConsumerGroup:
 
     def assignor(self, offered: Sequence[str]) -> str:
         """Of those that the server offers, the one that most members ask for, or the first."""
-        asked = Counter(member.told.assignor for member in self.members.values() if member.told.assignor in offered)
-        name = asked.most_common(1)[0][0] if asked else None
-        return name or offered[0]
+        return max(offered, key=lambda name: self._told_assignors[name])
 
     # --- its members -------------------------------------------------------------------------------
 
@@ -207,7 +224,7 @@ class ConsumerGroup:
         return None if instance_id is None else self.members.get(self.static_members.get(instance_id, ""))
 
     def put(self, member: ConsumerMember) -> None:
-        member.told = self._with_shared_topics(member.told)
+        member.told = self._told(member.told)
         self.members[member.member_id] = member
         self._held.members += member.size_bytes
         if member.told.instance_id is not None:
@@ -218,6 +235,7 @@ class ConsumerGroup:
         """Remove a member; what it had is free."""
         member.cancel()
         self._disown(member)
+        self._no_longer_told(member.told)
         del self.members[member.member_id]
         self._held.members -= member.size_bytes
         instance_id = member.told.instance_id
@@ -227,14 +245,30 @@ class ConsumerGroup:
 
     def tell(self, member: ConsumerMember, told: Subscription) -> None:
         self._held.members += told.size_bytes - member.told.size_bytes
-        member.told = self._with_shared_topics(told)
+        before, member.told = member.told, self._told(told)
+        self._no_longer_told(before)
 
-    def _with_shared_topics(self, told: Subscription) -> Subscription:
-        """The same, with the list of topics of another member that reads the same."""
-        if len(self._lists) > 2 * len(self.members) + 2:
-            self._lists = {member.told.topics: member.told.topics for member in self.members.values()}
+    def _told(self, told: Subscription) -> Subscription:
+        """The same, with the list of topics of another member that names the same."""
         topics = self._lists.setdefault(told.topics, told.topics)
+        self._told_lists[topics] += 1
+        if self._told_lists[topics] == 1:
+            self._told_topics.update(topics)
+        if told.regex is not None:
+            self._told_regexes[told.regex] += 1
+        if told.assignor is not None:
+            self._told_assignors[told.assignor] += 1
         return told if topics is told.topics else replace(told, topics=topics)
+
+    def _no_longer_told(self, told: Subscription) -> None:
+        if _take_one(self._told_lists, told.topics):
+            del self._lists[told.topics]
+            for topic in told.topics:
+                _take_one(self._told_topics, topic)
+        if told.regex is not None:
+            _take_one(self._told_regexes, told.regex)
+        if told.assignor is not None:
+            _take_one(self._told_assignors, told.assignor)
 
     def move(self, member: ConsumerMember, current: Current) -> None:
         self._disown(member)
@@ -252,8 +286,12 @@ class ConsumerGroup:
                 if self.owners.get((topic, number)) == member.member_id:
                     del self.owners[topic, number]
 
+    @property
+    def told_regexes(self) -> Set[str]:
+        return self._told_regexes.keys()
+
     def with_regex(self, regex: str) -> bool:
-        return any(member.told.regex == regex for member in self.members.values())
+        return regex in self._told_regexes
 
     # --- its topics --------------------------------------------------------------------------------
 
@@ -261,15 +299,19 @@ class ConsumerGroup:
         resolved = None if told.regex is None else self.regexes.get(told.regex)
         return told.topics if resolved is None else {*told.topics, *resolved.topics}
 
-    def subscriptions(self) -> Iterable[Subscription]:
-        """One of each that say the same: what all members read is found without asking each of a thousand."""
-        return {told.reads: told for told in (member.told for member in self.members.values())}.values()
+    @property
+    def told_topics(self) -> Collection[str]:
+        """Those that members name."""
+        return self._told_topics.keys()
 
-    def subscribed_topics(self) -> set[str]:
-        return {name for told in self.subscriptions() for name in self.topics_of(told)}
+    def matched_topics(self) -> Collection[str]:
+        """Those that their regular expressions match."""
+        found = (self.regexes[regex].topics for regex in self._told_regexes if regex in self.regexes)
+        return frozenset().union(*found)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in self.topics_of(told) for told in self.subscriptions())
+        return topic in self._told_topics or any(
+            topic in resolved.topics for regex, resolved in self.regexes.items() if regex in self._told_regexes)
 
     # --- reconciliation ----------------------------------------------------------------------------
 
@@ -294,13 +336,16 @@ class ConsumerGroup:
         coming: dict[bytes, frozenset[int]] = {}
         waits = False
         for topic in {**target, **current.assigned}:
-            wanted, has = target.get(topic, frozenset()), current.assigned.get(topic, frozenset())
-            lacking = wanted - has
-            free = frozenset(number for number in lacking if (topic, number) not in self.owners)
-            waits = waits or len(free) < len(lacking)
-            for where, numbers in ((kept, has & wanted), (revoking, has - wanted), (coming, free)):
-                if numbers:
-                    where[topic] = numbers
+            wanted, has = target.get(topic, _NO_PARTITIONS), current.assigned.get(topic, _NO_PARTITIONS)
+            if lacking := wanted - has:
+                free = frozenset([number for number in lacking if (topic, number) not in self.owners])
+                waits = waits or len(free) < len(lacking)
+                if free:
+                    coming[topic] = free
+            if stays := has & wanted:
+                kept[topic] = stays
+            if goes := has - wanted:
+                revoking[topic] = goes
         if revoking and _still_has(owned, revoking):
             return current.moved(epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)
         for topic, numbers in coming.items():
@@ -312,12 +357,24 @@ class ConsumerGroup:
 
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         """The offsets to remove: each ages from its commit, but for those of topics that its members read."""
-        return self.offsets.expired(now_ms, retention_ms, since_ms=None, subscribed=self.subscribed_topics())
+        matched = self.matched_topics()
+        return self.offsets.expired(
+            now_ms, retention_ms, since_ms=None, subscribed={*self.told_topics, *matched} if matched else
+            self.told_topics)
 
 
 def replaced(member: ConsumerMember, member_id: str) -> ConsumerMember:
     """A static member that came back: it has what the one before it had, and begins anew."""
     return ConsumerMember(member_id, member.told, replace(member.current, epoch=0, previous_epoch=0))
+
+
+def _take_one(counts: "Counter[_Counted]", what: _Counted) -> bool:
+    """Returns whether it was the last one."""
+    counts[what] -= 1
+    if counts[what]:
+        return False
+    del counts[what]
+    return True
 
 
 def _still_has(owned: Assignment | None, revoking: Assignment) -> bool:

@@ -1,9 +1,11 @@
 """Moves groups of the new protocol (KIP-848): heartbeats, sessions, targets. Kafka's GroupMetadataManager.
 
 Each heartbeat says what its member reads and has, and is answered with what it is to have. A change is written before
-it is answered. A group is changed only in the timer's loop, one call at a time.
+it is answered. A group is changed only in the timer's loop, one call at a time. A new target of a large group takes
+many steps, and the loop goes on between them: heartbeats wait for it, and what they change counts for the next one.
 """
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -22,8 +24,8 @@ from seglog.coordinators.consumer_group import (
 from seglog.coordinators.consumer_records import (
     current_record,
     epoch_record,
+    hash_of_topics,
     member_record,
-    metadata_hash,
     no_member,
     no_old_metadata,
     no_regex,
@@ -45,9 +47,13 @@ _LOG = Logger(__name__)
 _REFRESH_MS = 10_000
 # The most regular expressions of a group, since each new topic is matched with each of them. Kafka has no limit.
 _REGEXES_MAX = 100
-# The most topics of all members together, where they read different ones: this many take the loop a tenth of a second.
-# Kafka has no limit.
+# The most topics of all members together, where they read different ones: a target for this many takes a quarter of a
+# second, in steps. Kafka has no limit.
 _READ_MAX = 250_000
+# What the topics that a member names may take as text: its record must fit into a batch of __consumer_offsets.
+_NAMES_BYTES_MAX = 768 << 10
+# After so many elements the loop may go on.
+_STEP = 500
 
 
 class GroupTopics(Protocol):
@@ -153,6 +159,8 @@ class ConsumerHeartbeats:
             raise RefusedHeartbeatError(
                 Errors.UNSUPPORTED_ASSIGNOR, f"ServerAssignor {request.assignor} is not supported. Supported "
                 f"assignors: {', '.join(self._assignors)}.")
+        if sum(len(name.encode("utf-8", "surrogatepass")) + 2 for name in request.topics or ()) > _NAMES_BYTES_MAX:
+            raise _invalid(f"SubscribedTopicNames are longer than {_NAMES_BYTES_MAX} bytes together.")
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, may_read: MayRead, answer: Answered) -> None:
         """Raises RefusedHeartbeatError, before anything has changed."""
@@ -168,13 +176,12 @@ class ConsumerHeartbeats:
         member = self._find(group, request)
         before = None if member is None else member.told
         told = _told(before or Subscription(), request)
+        assignor = self.assignor_of(group)
         self._check_regex(group, before, told)
         if member is not None and member.current.state is MemberState.UNKNOWN and request.owned != {}:
             raise RefusedHeartbeatError(
                 Errors.FENCED_MEMBER_EPOCH, "The consumer group member is in a unknown state. The member must abandon "
                 "all its partitions and rejoin.")
-        records: list[KeyValue] = []
-        gone: set[str] = set()
         if member is None:
             old = group.static_member(request.instance_id)
             if old is None:
@@ -182,21 +189,28 @@ class ConsumerHeartbeats:
                 group.put(member)
                 _LOG.info("group %.200a: member %.200a joins", group.group_id, member.member_id)
             else:
-                member = self._replace(group, old, request.member_id, records, gone)
+                member = self._replace(group, old, request.member_id)
                 before = old.told
                 told = _told(before, request)
         had = member.current.assigned
-        bump = self._tell(group, member, before or Subscription(), told, records)
+        group.is_changed |= self._tell(group, member, before or Subscription(), told, assignor)
+        group.wants_target = True
         self._refresh(group, may_read)
-        self._advance(group, records, bump=bump)
-        if group.epoch > group.target_epoch:
-            self._assign(group, records)
-        self._reconcile(group, member, request.owned, records)
         self._hear_of(group, member)
-        current = member.current
-        self._write(group, records, lambda error: answer(HeartbeatResult(error) if error else HeartbeatResult(
-            Errors.NONE, None, member.member_id, current.epoch, self._config.consumer_heartbeat_interval_ms,
-            current.assigned if request.is_full or current.assigned != had else None)), gone)
+
+        def renewed(error: Errors) -> None:
+            if not error and group.members.get(member.member_id) is not member:     # it left meanwhile
+                error = Errors.UNKNOWN_MEMBER_ID
+            if error:
+                answer(HeartbeatResult(error))
+                return
+            self._reconcile(group, member, request.owned)
+            current = member.current
+            self._write(group, lambda error: answer(HeartbeatResult(error) if error else HeartbeatResult(
+                Errors.NONE, None, member.member_id, current.epoch, self._config.consumer_heartbeat_interval_ms,
+                current.assigned if request.is_full or current.assigned != had else None)))
+
+        self._renew(group, renewed)
 
     def _find(self, group: ConsumerGroup, request: HeartbeatRequest) -> ConsumerMember | None:
         """The member that speaks; None: a new one, or a static one that came back with another id."""
@@ -225,15 +239,13 @@ class ConsumerHeartbeats:
         except InvalidPatternError as error:
             raise RefusedHeartbeatError(
                 Errors.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex: {error}") from None
-        known = {member.told.regex for member in group.members.values()} - {None}
-        if told.regex not in known and len(known) >= _REGEXES_MAX:
+        if not group.with_regex(told.regex) and len(group.told_regexes) >= _REGEXES_MAX:
             raise RefusedHeartbeatError(
                 Errors.INVALID_REGULAR_EXPRESSION,
                 f"the members of the group have {_REGEXES_MAX} regular expressions, the most that a group may have")
 
-    def _replace(
-        self, group: ConsumerGroup, old: ConsumerMember, member_id: str, records: list[KeyValue], gone: set[str]
-    ) -> ConsumerMember:
+    @staticmethod
+    def _replace(group: ConsumerGroup, old: ConsumerMember, member_id: str) -> ConsumerMember:
         """Let a static member that left for a while take its old place."""
         target = group.target.get(old.member_id, {})
         group.remove(old)
@@ -241,83 +253,146 @@ class ConsumerHeartbeats:
         group.put(member)
         group.target[member_id] = target
         if old.member_id != member_id:
-            records += no_member(group, old.member_id)
-            gone.add(old.member_id)
-        records += [
-            member_record(group, member), target_record(group, member_id), current_record(group, member)]
+            group.pending += no_member(group, old.member_id)
+            group.pending_gone.add(old.member_id)
+        group.pending += [
+            member_record(group, member), target_record(group, member_id, target), current_record(group, member)]
         _LOG.info("group %.200a: static member %.200a is back", group.group_id, member_id)
         return member
 
     def _tell(
-        self, group: ConsumerGroup, member: ConsumerMember, before: Subscription, told: Subscription,
-        records: list[KeyValue],
+        self, group: ConsumerGroup, member: ConsumerMember, before: Subscription, told: Subscription, assignor: str
     ) -> bool:
         """Note what a member told of itself. Returns whether the group needs a new target for it. For a new regular
-        expression it needs one when the topics are known."""
+        expression it needs one when the topics are known. `assignor`: of the group before."""
         if before == told:
             return False
-        group.tell(member, before)
-        assignor = self.assignor_of(group)
-        group.tell(member, told)
-        records.append(member_record(group, member))
+        if member.told != told:     # not a new one
+            group.tell(member, told)
+        group.pending.append(member_record(group, member))
         if before.regex is not None and before.regex != told.regex:
-            _drop_regex(group, before.regex, records)
+            _drop_regex(group, before.regex)
         is_resolved = told.regex is None or told.regex in group.regexes
         return before.topics != told.topics or (before.regex != told.regex and is_resolved) or (
             self.assignor_of(group) != assignor)
 
-    def _advance(self, group: ConsumerGroup, records: list[KeyValue], *, bump: bool) -> None:
-        """Begin an epoch if members or their topics changed, and store that of a new group."""
-        if not bump and group.seen_changes == self._topics.changes:
+    # --- epochs and targets ------------------------------------------------------------------------
+
+    def _renew(self, group: ConsumerGroup, then: Callable[[Errors], None]) -> None:
+        """Begin an epoch if members or their topics changed, and find a target for it if one is wanted; then call
+        `then`: now, unless this takes many steps, or some are taken already."""
+        group.waiting.append(then)
+        if not group.is_renewing:
+            group.is_renewing = True
+            self._timer.in_pieces(self._renewal(group))
+
+    def _renewal(self, group: ConsumerGroup) -> Iterator[None]:
+        """Look once more after each time, for those that came meanwhile."""
+        waiting: deque[Callable[[Errors], None]] = deque()
+        try:
+            while group.waiting:
+                waiting.extend(group.waiting)
+                group.waiting.clear()
+                yield from self._look(group)
+                while waiting:
+                    waiting.popleft()(Errors.NONE)
+                    yield
+        except Exception:
+            for then in (*waiting, *group.waiting):
+                then(Errors.UNKNOWN_SERVER_ERROR)
+            group.waiting.clear()
+            raise
+        finally:
+            group.is_renewing = False
+
+    def end(self, group: ConsumerGroup) -> None:
+        """Answer those that wait for a target: the server stops."""
+        waiting = list(group.waiting)
+        group.waiting.clear()
+        for then in waiting:
+            then(Errors.COORDINATOR_NOT_AVAILABLE)
+
+    def _look(self, group: ConsumerGroup) -> Iterator[None]:
+        changes, bump, wants_target = self._topics.changes, group.is_changed, group.wants_target
+        group.is_changed = group.wants_target = False
+        topics: Mapping[str, tuple[bytes, int]] | None = None
+        if bump or group.seen_changes != changes:
+            group.seen_changes = changes
+            topics = yield from self._known_topics(group)
+            hashed = yield from hash_of_topics(topics)
+            if hashed != group.metadata_hash:
+                group.metadata_hash, bump = hashed, True
+                if group.has_old_metadata:
+                    group.has_old_metadata = False
+                    group.pending.append(no_old_metadata(group))
+            is_new = group.is_new
+            group.epoch += bump
+            if bump or is_new:
+                group.pending.append(epoch_record(group))
+        if wants_target and group.epoch > group.target_epoch and group.epoch != group.too_large_epoch:
+            if topics is None:
+                topics = yield from self._known_topics(group)
+            yield from self._assign(group, topics)
+
+    def _known_topics(self, group: ConsumerGroup) -> Generator[None, None, Mapping[str, tuple[bytes, int]]]:
+        """The id and the number of partitions of each topic that the group reads. A group may name a million that
+        are none."""
+        names: Collection[str] = group.told_topics
+        names = list(names) if len(names) < 10 * _STEP else [name for name in self._topics.names() if name in names]
+        known: dict[str, tuple[bytes, int]] = {}
+        for number, name in enumerate((*names, *group.matched_topics())):
+            topic = self._topics.id_and_partitions(name)
+            if topic is not None:
+                known[name] = topic
+            if number % _STEP == _STEP - 1:
+                yield
+        return known
+
+    def _assign(self, group: ConsumerGroup, topics: Mapping[str, tuple[bytes, int]]) -> Iterator[None]:
+        epoch, before = group.epoch, dict(group.target)
+        # What they tell may change before this has ended.
+        members = [(member.member_id, member.told) for member in group.members.values()]
+        read: dict[tuple[int, str | None], list[bytes]] = {}
+        subscribers, reads = [], 0
+        for number, (member_id, told) in enumerate(members):
+            if told.reads not in read:
+                read[told.reads] = sorted(topics[name][0] for name in group.topics_of(told) if name in topics)
+                yield
+            elif number % _STEP == _STEP - 1:
+                yield
+            mine = read[told.reads]
+            reads += len(mine)
+            subscribers.append(Subscriber(member_id, told.instance_id, mine, before.get(member_id, {})))
+        if len(read) > 1 and reads > _READ_MAX:
+            group.too_large_epoch = epoch
+            _LOG.warning("group %.200a keeps its old target: %d members read different topics, over %d in all",
+                         group.group_id, len(members), _READ_MAX)
             return
-        group.seen_changes = self._topics.changes
-        hashed = metadata_hash(self._known_topics(group))
-        if hashed != group.metadata_hash:
-            group.metadata_hash, bump = hashed, True
-            if group.has_old_metadata:
-                group.has_old_metadata = False
-                records.append(no_old_metadata(group))
-        is_new = group.is_new
-        group.epoch += bump
-        if bump or is_new:
-            records.append(epoch_record(group))
+        target = yield from ASSIGNORS[self.assignor_of(group)](subscribers, dict(topics.values()))
+        records: list[tuple[str, KeyValue]] = []
+        taken = 0
+        for member_id, assignment in target.items():
+            if before.get(member_id) != assignment:
+                records.append((member_id, target_record(group, member_id, assignment)))
+            taken += 1 + sum(map(len, assignment.values()))
+            if taken > _STEP:
+                taken = 0
+                yield
+        group.pending += [record for member_id, record in records if member_id in group.members]
+        # One that came meanwhile, or came back with another id, has its part in the next epoch.
+        group.is_changed |= not target.keys() >= group.members.keys()
+        group.target = {member_id: target.get(member_id, {}) for member_id in group.members}
+        group.target_epoch, group.target_timestamp_ms = epoch, self._now_ms()
+        group.pending.append(target_epoch_record(group))
 
-    def _known_topics(self, group: ConsumerGroup) -> dict[str, tuple[bytes, int]]:
-        found = {name: self._topics.id_and_partitions(name) for name in group.subscribed_topics()}
-        return {name: topic for name, topic in found.items() if topic is not None}
-
-    def _assign(self, group: ConsumerGroup, records: list[KeyValue]) -> None:
-        topics = self._known_topics(group)
-        read = {told.reads: sorted(topics[name][0] for name in group.topics_of(told) if name in topics)
-                for told in group.subscriptions()}
-        if len(read) > 1 and sum(len(read[member.told.reads]) for member in group.members.values()) > _READ_MAX:
-            if group.too_large_epoch != group.epoch:
-                group.too_large_epoch = group.epoch
-                _LOG.warning("group %.200a keeps its old target: %d members read different topics, over %d in all",
-                             group.group_id, len(group.members), _READ_MAX)
-            return
-        subscribers = [
-            Subscriber(member.member_id, member.told.instance_id, read[member.told.reads],
-                       group.target.get(member.member_id, {}))
-            for member in group.members.values()
-        ]
-        target = ASSIGNORS[self.assignor_of(group)](subscribers, dict(topics.values()))
-        before, group.target = group.target, {name: target.get(name, {}) for name in group.members}
-        records += [target_record(group, name) for name in group.members
-                    if name not in before or before[name] != group.target[name]]
-        group.target_epoch, group.target_timestamp_ms = group.epoch, self._now_ms()
-        records.append(target_epoch_record(group))
-
-    def _reconcile(
-        self, group: ConsumerGroup, member: ConsumerMember, owned: Assignment | None, records: list[KeyValue]
-    ) -> None:
+    def _reconcile(self, group: ConsumerGroup, member: ConsumerMember, owned: Assignment | None) -> None:
         if group.is_reconciled(member):
             return
         current = group.next_of(member, owned)
         if current == member.current:
             return
         group.move(member, current)
-        records.append(current_record(group, member))
+        group.pending.append(current_record(group, member))
         self._watch_revocation(group, member)
 
     # --- leaving -----------------------------------------------------------------------------------
@@ -333,7 +408,8 @@ class ConsumerHeartbeats:
             group.move(member, replace(member.current, epoch=LEAVING_STATIC, revoking={}))
             if member.revocation is not None:
                 member.revocation.cancel()
-            self._write(group, [current_record(group, member)], written)
+            group.pending.append(current_record(group, member))
+            self._write(group, written)
             return
         _LOG.info("group %.200a: member %.200a leaves", group.group_id, member.member_id)
         self._remove(group, member, written)
@@ -355,13 +431,13 @@ class ConsumerHeartbeats:
 
     def _remove(self, group: ConsumerGroup, member: ConsumerMember, done: Callable[[Errors], None]) -> None:
         group.remove(member)
-        records = no_member(group, member.member_id)
+        group.pending += no_member(group, member.member_id)
+        group.pending_gone.add(member.member_id)
         if member.told.regex is not None:
-            _drop_regex(group, member.told.regex, records)
-        self._advance(group, records, bump=True)
-        if not group.members:
-            self._assign(group, records)    # nothing
-        self._write(group, records, done, {member.member_id})
+            _drop_regex(group, member.told.regex)
+        group.is_changed = True
+        group.wants_target |= not group.members     # of others, with their next heartbeat
+        self._renew(group, lambda error: done(error) if error else self._write(group, done))
 
     # --- sessions ----------------------------------------------------------------------------------
 
@@ -407,7 +483,7 @@ class ConsumerHeartbeats:
 
     def _refresh(self, group: ConsumerGroup, may_read: MayRead) -> None:
         """Match topics in the background, if there is an expression whose topics are not known, or there are others."""
-        wanted = {member.told.regex for member in group.members.values() if member.told.regex is not None}
+        wanted = group.told_regexes
         if not wanted or group.is_resolving:
             return
         is_due = group.resolved_changes != self._topics.changes and (
@@ -436,30 +512,28 @@ class ConsumerHeartbeats:
         group.resolved_at_ms, group.resolved_changes = self._timer.now_ms(), changes
         if group.is_dead:
             return
-        records: list[KeyValue] = []
         for regex, topics in found.items():
             known = group.regexes.get(regex)
             if group.with_regex(regex) and (known is None or known.topics != topics):
                 group.regexes[regex] = ResolvedRegex(frozenset(topics), changes, self._now_ms())
-                records.append(regex_record(group, regex))
-        if records:
-            self._advance(group, records, bump=True)
-            self._write(group, records, partial(_warn_of_unwritten, group))
+                group.pending.append(regex_record(group, regex))
+                group.is_changed = True
+        if group.is_changed:
+            done = partial(_warn_of_unwritten, group)
+            self._renew(group, lambda error: done(error) if error else self._write(group, done))
 
     # --- writing -----------------------------------------------------------------------------------
 
-    def _write(
-        self, group: ConsumerGroup, records: Sequence[KeyValue], done: Callable[[Errors], None],
-        gone: Collection[str] = (),
-    ) -> None:
-        """Call `done` once these records, and those before them, are durable. `gone`: members that they remove."""
-        if group.is_dead or not (records or group.is_unwritten):
+    def _write(self, group: ConsumerGroup, done: Callable[[Errors], None]) -> None:
+        """Write the records that are pending, and call `done` once they, and those before them, are durable."""
+        if group.is_dead or not (group.pending or group.is_unwritten):
             if group.followers is None:
                 done(Errors.NONE)
             else:
                 group.followers.append(done)
             return
-        removed = set(gone)
+        records, removed = group.pending, group.pending_gone
+        group.pending, group.pending_gone = [], set()
         if group.is_unwritten:
             group.unwritten_gone |= removed
             records, removed = whole(group), group.unwritten_gone
@@ -492,10 +566,10 @@ def _told(before: Subscription, request: HeartbeatRequest) -> Subscription:
         assignor=before.assignor if request.assignor is None else request.assignor)
 
 
-def _drop_regex(group: ConsumerGroup, regex: str, records: list[KeyValue]) -> None:
+def _drop_regex(group: ConsumerGroup, regex: str) -> None:
     """Forget the topics of an expression that no member has any more."""
     if not group.with_regex(regex) and group.regexes.pop(regex, None) is not None:
-        records.append(no_regex(group, regex))
+        group.pending.append(no_regex(group, regex))
 
 
 def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:

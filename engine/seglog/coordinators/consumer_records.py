@@ -11,7 +11,7 @@
 The hash is ours: a broker that takes the group over computes its own, and the group has one more epoch.
 """
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import TypeVar
 
 from seglog.coordinators.assignors import Assignment
@@ -47,13 +47,16 @@ _VERSION = 0        # of each value
 _Value = TypeVar("_Value")
 
 
-def metadata_hash(topics: Mapping[str, tuple[bytes, int]]) -> int:
-    """A number for these topics, each with its id and its number of partitions; 0: no topics."""
+def hash_of_topics(topics: Mapping[str, tuple[bytes, int]]) -> Generator[None, None, int]:
+    """A number for these topics, each with its id and its number of partitions; 0: no topics. It is returned after many
+    steps, if there are many."""
     if not topics:
         return 0
     digest = hashlib.sha256()
-    for name, (topic_id, partitions) in sorted(topics.items()):
+    for number, (name, (topic_id, partitions)) in enumerate(sorted(topics.items())):
         digest.update(f"{name}\0{topic_id.hex()}\0{partitions}\n".encode())
+        if number % 1000 == 999:
+            yield
     return int.from_bytes(digest.digest()[:8], "big", signed=True)
 
 
@@ -76,13 +79,12 @@ def member_record(group: ConsumerGroup, member: ConsumerMember) -> KeyValue:
             classic_member_metadata=None))
 
 
-def target_record(group: ConsumerGroup, member_id: str) -> KeyValue:
+def target_record(group: ConsumerGroup, member_id: str, target: Assignment) -> KeyValue:
     row = ConsumerGroupTargetAssignmentMemberValue.TopicPartition
     return _record(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(topic_partitions=[
-            row(topic_id=topic, partitions=sorted(numbers))
-            for topic, numbers in group.target.get(member_id, {}).items()]))
+            row(topic_id=topic, partitions=sorted(numbers)) for topic, numbers in target.items()]))
 
 
 def target_epoch_record(group: ConsumerGroup) -> KeyValue:
@@ -153,7 +155,8 @@ def whole(group: ConsumerGroup) -> list[KeyValue]:
         *gone, epoch_record(group),
         *(member_record(group, member) for member in group.members.values()),
         *(regex_record(group, regex) for regex in group.regexes),
-        *(target_record(group, member_id) for member_id in group.members), target_epoch_record(group),
+        *(target_record(group, member_id, group.target.get(member_id, {})) for member_id in group.members),
+        target_epoch_record(group),
         *(current_record(group, member) for member in group.members.values()),
     ]
 

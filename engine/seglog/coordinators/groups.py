@@ -117,6 +117,8 @@ class GroupCoordinator:
         for group in self.groups.values():
             if isinstance(group, Group):
                 self.rebalancing.end(group)
+            else:
+                self.consumers.end(group)
         await self.topic.settle()
 
     # --- finding groups ------------------------------------------------------------------------------
@@ -252,6 +254,8 @@ class GroupCoordinator:
             for group in self.groups.values():
                 if isinstance(group, Group):
                     self.rebalancing.end(group)
+                else:
+                    self.consumers.end(group)
                 group.become(GroupState.DEAD, self.now_ms())
             self.groups.clear()
             self._open.clear()

@@ -46,14 +46,12 @@ class ConsumerGroups:
             result = await self._heartbeat(request, context)
         except RefusedHeartbeatError as refused:
             result = HeartbeatResult(refused.error, str(refused))
-        row = ConsumerGroupHeartbeatResponse.TopicPartitions
-        await context.work.step(sum(map(len, (result.assignment or {}).values())))
+        assignment = result.assignment
+        await context.work.step(0 if assignment is None else sum(map(len, assignment.values())))
         return ConsumerGroupHeartbeatResponse(
             error_code=result.error, error_message=result.message, member_id=result.member_id,
             member_epoch=result.epoch, heartbeat_interval_ms=result.interval_ms,
-            assignment=None if result.assignment is None else ConsumerGroupHeartbeatResponse.Assignment(
-                topic_partitions=[row(topic_id=topic_id, partitions=sorted(numbers))
-                                  for topic_id, numbers in result.assignment.items()]))
+            assignment=None if assignment is None else await context.work.made(_given, assignment))
 
     async def _heartbeat(self, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> HeartbeatResult:
         coordinator, member_id = self._coordinator, request.member_id
@@ -149,10 +147,16 @@ class ConsumerGroups:
             for name, topic_id, numbers in named if name])      # not of a topic that was deleted
 
 
+def _given(assignment: Assignment) -> ConsumerGroupHeartbeatResponse.Assignment:
+    row = ConsumerGroupHeartbeatResponse.TopicPartitions
+    return ConsumerGroupHeartbeatResponse.Assignment(topic_partitions=[
+        row(topic_id=topic_id, partitions=sorted(numbers)) for topic_id, numbers in assignment.items()])
+
+
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Assignment | None:
     if request.topic_partitions is None:
         return None
-    owned: dict[bytes, frozenset[int]] = {}
+    owned: dict[bytes, set[int]] = {}
     for row in request.topic_partitions:
-        owned[row.topic_id] = owned.get(row.topic_id, frozenset()) | frozenset(row.partitions)
-    return owned
+        owned.setdefault(row.topic_id, set()).update(row.partitions)
+    return {topic_id: frozenset(partitions) for topic_id, partitions in owned.items()}
