@@ -1,5 +1,7 @@
 """Groups of the new protocol (KIP-848): heartbeats, epochs, static members, sessions, restarts, conversions."""
 import asyncio
+import random
+from functools import partial
 
 import pytest
 
@@ -7,6 +9,7 @@ from seglog.clock import ManualClock
 from seglog.coordinators.consumer_group import MemberState
 from seglog.coordinators.group import Group
 from seglog.coordinators.pending_answer import PendingAnswer
+from seglog.coordinators.timer import Timer
 from seglog.wire.error_codes import Errors
 from seglog.wire.internal_topics import encode_key
 from seglog.wire.messages import (
@@ -406,6 +409,91 @@ def test_a_group_that_reads_too_many_different_topics_keeps_its_target(in_memory
         await members.beat("d", member_epoch=-1)
         assert not (await members.beat("a")).error_code
         assert members.group.state.value in ("Stable", "Reconciling")
+    run(in_memory, what)
+
+
+@pytest.fixture
+def step_by_step(monkeypatch):
+    """The loop goes on after each step, as in large groups."""
+    def in_pieces(timer, steps):
+        for _ in steps:
+            timer.call_in(0, partial(in_pieces, timer, steps))
+            return
+
+    monkeypatch.setattr(Timer, "in_pieces", in_pieces)
+
+
+def test_members_that_come_change_and_leave_while_a_target_is_found_share_all_partitions(in_memory, step_by_step):
+    chance = random.Random(5)
+
+    async def one(members, number):
+        name, topics = f"m{number}", chance.choice([["orders"], ["other"], ["orders", "other"], ["orders", "none"]])
+        asked = {"subscribed_topic_names": topics, "instance_id": f"static-{number}" if number % 3 == 0 else None}
+        await members.join(name, **asked)
+        for _ in range(chance.randrange(3)):
+            await asyncio.sleep(0)
+            answer = await members.beat(name, subscribed_topic_names=chance.choice([["orders"], ["orders", "other"]]))
+            assert answer.error_code in (0, Errors.FENCED_MEMBER_EPOCH)
+        if number % 3 == 0:         # comes back with another id
+            await members.told(name, beat(
+                group_id="g", member_id=name, instance_id=asked["instance_id"], member_epoch=-2))
+            del members.owned[name]
+            await members.join(f"again-{name}", **asked)
+        elif number % 3 == 1:
+            await members.told(name, beat(group_id="g", member_id=name, member_epoch=-1))
+            del members.owned[name]
+
+    async def what(members):
+        await members.asked.topics.create("other", 3, {})
+        await asyncio.gather(*(one(members, number) for number in range(12)))
+        group = members.group
+        for _ in range(8):
+            for name in list(members.owned):
+                kept = group.members[name].current.assigned
+                rows = [beat.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+                        for topic_id, numbers in kept.items()]
+                assert not (await members.beat(name, topic_partitions=rows)).error_code
+        assert group.state.value == "Stable"
+        assert group.members.keys() == group.target.keys() == members.owned.keys()
+        held = [(topic_id, number) for member in group.members.values()
+                for topic_id, numbers in member.current.assigned.items() for number in numbers]
+        reads = [name for name, count in (("orders", 4), ("other", 3)) if group.is_subscribed_to(name)
+                 for _ in range(count)]
+        assert len(held) == len(set(held)) == len(reads)
+        counted = sum(member.size_bytes for member in group.members.values())
+        assert members.asked.groups.held.members == counted
+        return group, held
+
+    group, held = run(in_memory, what)
+
+    async def loaded(members):
+        assert (members.group.target, members.group.epoch) == (group.target, group.epoch)
+        assert members.group.owners.keys() == set(held)
+    run(in_memory, loaded)
+
+
+def test_a_stop_answers_a_member_that_waits_for_a_target(in_memory, monkeypatch):
+    begun = []      # which go no further
+    monkeypatch.setattr(Timer, "in_pieces", lambda timer, steps: begun.append(next(steps, None) or steps))
+
+    async def what(members):
+        waiting = asyncio.ensure_future(members.join("a"))
+        while members.group is None or not members.group.waiting:
+            await asyncio.sleep(0)
+        await members.asked.groups.stop()
+        assert (await waiting).error_code == Errors.COORDINATOR_NOT_AVAILABLE
+    run(in_memory, what)
+
+
+def test_topics_that_no_record_holds_are_refused_and_harm_no_other_member(in_memory):
+    """They were taken, could not be written, and so the whole group was written again at each heartbeat, in vain."""
+    async def what(members):
+        await members.join("a")
+        answer = await members.join("b", subscribed_topic_names=[f"{number:0249}" for number in range(5000)])
+        assert answer.error_code == Errors.INVALID_REQUEST
+        assert (await members.beat("a")).error_code == 0
+        assert not members.group.is_unwritten
+        assert [*members.group.members] == ["a"]
     run(in_memory, what)
 
 

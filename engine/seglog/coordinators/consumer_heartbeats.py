@@ -4,7 +4,6 @@ Each heartbeat says what its member reads and has, and is answered with what it 
 it is answered. A group is changed only in the timer's loop, one call at a time. A new target of a large group takes
 many steps, and the loop goes on between them: heartbeats wait for it, and what they change counts for the next one.
 """
-from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -288,29 +287,28 @@ class ConsumerHeartbeats:
 
     def _renewal(self, group: ConsumerGroup) -> Iterator[None]:
         """Look once more after each time, for those that came meanwhile."""
-        waiting: deque[Callable[[Errors], None]] = deque()
         try:
             while group.waiting:
-                waiting.extend(group.waiting)
-                group.waiting.clear()
+                came_before = len(group.waiting)
                 yield from self._look(group)
-                while waiting:
-                    waiting.popleft()(Errors.NONE)
+                while came_before and group.waiting:
+                    came_before -= 1
+                    group.waiting.popleft()(Errors.NONE)
                     yield
         except Exception:
-            for then in (*waiting, *group.waiting):
-                then(Errors.UNKNOWN_SERVER_ERROR)
-            group.waiting.clear()
+            self._refuse(group, Errors.UNKNOWN_SERVER_ERROR)
             raise
         finally:
             group.is_renewing = False
 
     def end(self, group: ConsumerGroup) -> None:
         """Answer those that wait for a target: the server stops."""
-        waiting = list(group.waiting)
-        group.waiting.clear()
-        for then in waiting:
-            then(Errors.COORDINATOR_NOT_AVAILABLE)
+        self._refuse(group, Errors.COORDINATOR_NOT_AVAILABLE)
+
+    @staticmethod
+    def _refuse(group: ConsumerGroup, error: Errors) -> None:
+        while group.waiting:
+            group.waiting.popleft()(error)
 
     def _look(self, group: ConsumerGroup) -> Iterator[None]:
         changes, bump, wants_target = self._topics.changes, group.is_changed, group.wants_target
