@@ -119,10 +119,26 @@ def test_whoever_may_log_something_prints_nothing_by_itself(door):
     """Else Python prints the warnings of a library to stderr by itself."""
     code = (
         f"import logging, seglog; seglog.{door}; from seglog.logger import Logger; Logger('seglog.x').warning('lost')\n"
-        "print(logging.getLogger('seglog').handlers)"
+        "print(len(logging.getLogger('seglog').handlers))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (done.stdout.strip(), done.stderr) == ("[<NullHandler (NOTSET)>]", "")
+    assert (done.stdout.strip(), done.stderr) == ("1", "")
+
+
+@pytest.mark.parametrize(("configuration", "printed"), [
+    ("import logging", "lost\n"),
+    ("import logging; logging.basicConfig(format='once: %(message)s')", "once: warned\nonce: lost\n"),
+    ("import logging; logging.getLogger('seglog.x').addHandler(logging.StreamHandler())", "warned\nlost\n"),
+    ("import logging; logging.getLogger('seglog').addHandler(logging.StreamHandler())", "warned\nlost\n"),
+    ("import logging; logging.getLogger('seglog').addHandler(logging.NullHandler())", ""),
+])
+def test_an_error_is_printed_once_whether_logging_is_configured_or_not(configuration, printed):
+    code = (
+        f"{configuration}\nimport seglog; from seglog.logger import Logger; log = Logger('seglog.x')\n"
+        "log.warning('warned'); log.error('lost')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == printed
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -37,12 +37,13 @@ cdef class LeaseTables:
     cdef public dict waiting
     cdef public dict dead
     cdef public dict holders
+    cdef public dict failures
     cdef public list _ends
     cdef public list _dues
     cdef public object _new_lease
 
     def __cinit__(self, *args, **named):
-        self.attempts, self.out, self.waiting, self.dead, self.holders = {}, {}, {}, {}, {}
+        self.attempts, self.out, self.waiting, self.dead, self.holders, self.failures = {}, {}, {}, {}, {}, {}
         self._ends, self._dues = [], []
 
 
@@ -188,6 +189,8 @@ cdef class QuietLane:
                 cursor.acknowledge((at[0], at[1]))
             # Last: an exception from outside before this leaves a job with its lease and its attempts.
             leases.attempts.pop(at, None)
+            if leases.failures:
+                leases.failures.pop(at, None)
             leases.out.pop(at, None)
             self._covered[0] = (self._journal.journal_id, self._journal._file._position)
             self._counts.acknowledged.value += 1

@@ -1,8 +1,11 @@
 """The loggers of the package: those of the standard library, named after its modules.
 
-`logging` is not imported for them: a program that has not imported it has no handler either, so nobody would see the
-message, and importing it takes longer than opening a log. The logger "seglog" gets a handler that does nothing, as a
-library's should: otherwise Python would print warnings to stderr by itself.
+The logger "seglog" gets a handler that does nothing with warnings, as a library's should: otherwise Python would print
+them to stderr by itself. Errors are printed so, by logging.lastResort, if the program has no handler: a job that failed
+in a program that does not configure `logging` is not to be lost without a word.
+
+`logging` is not imported for them: importing it takes longer than opening a log. Whoever reports an error of the
+user's own code, that nobody gets otherwise, imports it before (`late("logging")`).
 """
 import sys
 
@@ -46,5 +49,26 @@ class Logger:
 
         top = logging.getLogger("seglog")
         if not top.handlers:
-            top.addHandler(logging.NullHandler())
+            top.addHandler(_last_handler())
         return logging.getLogger(self._name)
+
+
+def _last_handler() -> "logging.Handler":
+    """A handler that passes errors on that no other one gets."""
+    import logging
+
+    class Last(logging.NullHandler):
+        def handle(self, record: logging.LogRecord) -> bool:
+            if record.levelno >= logging.ERROR and logging.lastResort is not None and not self._is_heard(record.name):
+                logging.lastResort.handle(record)
+            return True
+
+        def _is_heard(self, name: str) -> bool:
+            found: logging.Logger | None = logging.getLogger(name)
+            while found is not None:
+                if any(handler is not self for handler in found.handlers):
+                    return True
+                found = found.parent if found.propagate else None
+            return False
+
+    return Last()

@@ -391,7 +391,7 @@ def test_a_block_acknowledges_refuses_and_logs(jobs, clock, caplog):
                 break
     assert done == [b"good", b"bad"]
     assert jobs.stats().backlog == 0
-    assert "failed at attempt 1" in caplog.text
+    assert "failed at attempt 1 of 3, again in 2 s" in caplog.text
     assert "no such user" in caplog.text
 
 
@@ -519,7 +519,99 @@ def test_a_job_that_kills_its_process_is_dead_after_the_last_attempt(path, clock
             assert jobs.get(timeout=0).attempt == attempt
     with seglog.Queue(path, clock=clock, max_attempts=2) as jobs:
         assert jobs.get(timeout=0) is None
-        assert "at every attempt" in jobs.dead.peek()[0].reason
+        assert jobs.dead.peek()[0].reason == "its lease ran out, or its process died, at attempt 2"
+
+
+def test_the_reason_of_a_dead_job_names_its_last_failure_and_what_came_after_it(path, clock):
+    options = {"clock": clock, "max_attempts": 3, "retry_delay": 0}
+    with seglog.Queue(path, **options) as jobs:
+        jobs.put(b"x")
+        for word in ("one", "two"):
+            with jobs.get(timeout=0):
+                raise ValueError(word)
+        jobs.get(timeout=0)
+        jobs._lanes[0]._checkpoint()        # the state in a new journal, too
+    with seglog.Queue(path, **options) as jobs:
+        assert jobs.get(timeout=0) is None
+        [dead] = jobs.dead
+        assert dead.reason == (
+            "its lease ran out, or its process died, at attempt 3; attempt 2 failed: ValueError: two"
+        )
+
+
+@pytest.mark.parametrize(("reason", "kept"), [("bad address", "bad address"), ("", "refused, without a reason")])
+def test_a_job_is_dead_for_its_last_failure_when_the_limit_is_lower_later(path, clock, reason, kept):
+    with seglog.Queue(path, clock=clock) as jobs:
+        jobs.put(b"x")
+        for _ in range(5):
+            jobs.get(timeout=0).nack(0, reason=reason)
+    for _ in range(2):      # as the journal has it, and the next one
+        with seglog.Queue(path, clock=clock) as jobs:
+            jobs.release([jobs.get(timeout=0)])
+    with seglog.Queue(path, clock=clock, max_attempts=3) as jobs:
+        assert jobs.get(timeout=0) is None
+        assert [(dead.reason, dead.attempt) for dead in jobs.dead] == [(kept, 5)]
+
+
+def test_nothing_is_kept_of_the_failures_of_finished_jobs(path, clock):
+    with seglog.Queue(path, clock=clock, max_attempts=3) as jobs:
+        jobs.put_many(b"%d" % n for n in range(30))
+        for job in jobs.get_many(30, timeout=0):
+            job.nack(0, reason="bad")
+        for job in jobs.get_many(10, timeout=0):
+            job.ack()
+        jobs.ack(jobs.get_many(10, timeout=0))
+        for _ in range(2):
+            for job in jobs.get_many(10, timeout=0):
+                job.nack(0, reason="bad")
+        assert len(jobs.dead) == 10
+        assert jobs._lanes[0].leases.failures == {}
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_the_log_says_when_a_failed_job_comes_again_and_that_it_is_dead(path, caplog, attach):
+    with (
+        seglog.Queue(path, max_attempts=2, retry_delay=0, attach=attach) as jobs, caplog.at_level(logging.DEBUG)
+    ):
+        jobs.put(b"x")
+        for _ in range(2):
+            with jobs.get(timeout=60):
+                raise ValueError("bad")
+        assert [record.getMessage() for record in caplog.records] == [
+            "job 0:0 failed at attempt 1 of 2, again in 0 s", "job 0:0 failed at attempt 2 of 2, and is dead",
+        ]
+        caplog.clear()
+        jobs.dead.requeue()
+        jobs.get(timeout=60).nack(0, reason="by hand")
+        jobs.get(timeout=60, lease=0.001)
+        assert jobs.get(timeout=0.2) is None
+        [line] = caplog.records
+        assert line.levelno == logging.ERROR
+        assert line.getMessage().endswith(
+            "job 0:0 is dead after attempt 2: its lease ran out, or its process died, at attempt 2; "
+            "attempt 1 failed: by hand"
+        )
+
+
+def test_a_failed_job_is_printed_where_logging_is_not_configured(path):
+    code = "import sys, seglog\nwith seglog.Queue(sys.argv[1]) as q:\n q.put(b'x')\n with q.get(): 1 / 0"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert done.stderr.startswith("job 0:0 failed at attempt 1 of 10, again in 1")
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_with_reraise_the_failure_of_a_block_is_raised_after_the_job_was_refused(path, caplog, attach):
+    with seglog.Queue(path, reraise=True, max_attempts=1, attach=attach) as jobs:
+        jobs.put_many([b"x", b"y"])
+        with pytest.raises(AssertionError, match="not y"), jobs.get(timeout=0):
+            raise AssertionError("not y")
+        assert jobs.dead.peek()[0].reason == "AssertionError: not y"
+        with pytest.raises(ValueError, match="after it"), jobs.get(timeout=0) as job:
+            raise ValueError(f"after it was finished {job.ack()}")
+        assert not caplog.records
+    with pytest.raises(InvalidArgumentError, match="reraise must be True or False"):
+        seglog.Queue(path, reraise="yes")
 
 
 def test_dead_jobs_are_requeued_and_purged(jobs, clock):

@@ -14,6 +14,7 @@ class LeaseTables:
     waiting: dict[Any, Any]
     dead: dict[Any, Any]
     holders: dict[Any, Any]
+    failures: dict[Any, Any]
     _ends: list[Any]
     _dues: list[Any]
     _new_lease: Any

@@ -279,9 +279,9 @@ class Desk:
             if is_late_allowed:
                 return {}, []
             raise
-        job._lane.refuse(job, header.get("delay"), reason, is_late_allowed=is_late_allowed)
+        outcome = job._lane.refuse(job, header.get("delay"), reason, is_late_allowed=is_late_allowed)
         self._forget_jobs([job.id])
-        return {}, []
+        return {"outcome": outcome}, []
 
     def _extend(self, holder: str, header: Header, values: list[bytes]) -> Answer:
         self._leased(header).extend(header.get("lease"))

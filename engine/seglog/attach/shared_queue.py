@@ -89,14 +89,15 @@ class SharedQueue(Queue):
             )
         self._opening = options
         lease, chance = options.get("lease", 60), options.get("chance", _half)
-        self._lease_ns = checked_options(
+        checked = checked_options(
             lease, options.get("max_attempts", 10), options.get("retry_delay", 1), options.get("max_retry_delay", 300),
-            options.get("retry_jitter", 0.1), chance,
-        ).lease_ns
+            options.get("retry_jitter", 0.1), options.get("reraise", False), chance,
+        )
+        self._lease_ns = checked.lease_ns
         self._clock: Clock = options.get("clock") or SystemClock()
         self._pid = os.getpid()
         self._holder = os.urandom(16).hex()
-        self._home = _Home(self)
+        self._home = _Home(self, checked.reraise)
         # Of this process: the jobs that it has and has not finished.
         self._held: weakref.WeakSet[AttachedJob] = weakref.WeakSet()
         # The number of the next put, and the last entry of each priority that is known.
@@ -605,8 +606,9 @@ def open_beside(path: Path, **options: Any) -> OwnedQueue:
 class _Home:
     """What jobs that another process sent ask for: they name themselves, whoever the owner is by now."""
 
-    def __init__(self, queue: SharedQueue) -> None:
+    def __init__(self, queue: SharedQueue, reraises: bool) -> None:
         self._queue = weakref.ref(queue)
+        self.reraises = reraises
 
     def _ask(self, header: Header) -> Header:
         queue = self._queue()
@@ -622,11 +624,15 @@ class _Home:
 
     def refuse(
         self, job: Job, delay: timedelta | float | None, reason: str, *, is_late_allowed: bool = False
-    ) -> None:
-        self._ask({
+    ) -> str:
+        answer = self._ask({
             "call": "nack", "id": job.id, "attempt": job.attempt, "reason": reason, "is_late_allowed": is_late_allowed,
             "delay": None if delay is None else duration_ns("delay", delay) / 1e9,
         })
+        outcome = answer.get("outcome", "")
+        if not isinstance(outcome, str):
+            raise ProtocolError("the answer to a nack must have a text")
+        return outcome
 
     def extend(self, job: Job, lease: timedelta | float | None) -> None:
         queue = self._queue()

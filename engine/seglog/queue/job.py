@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from seglog._kernels.entry_frame import KEY_IS_BASE64, MessageFields
 from seglog.errors import CorruptRecordError, LogClosedError, SeglogError
+from seglog.late_import import late
 from seglog.ledger.entry import Entry
 from seglog.ledger.message_batch import BatchedMessage
 from seglog.logger import Logger
@@ -29,7 +30,9 @@ _SHOWN_BYTES_MAX = 40
 
 
 class JobHome(Protocol):
-    """Where a job is, and what it asks for: a Lane."""
+    """Where a job is, and what it asks for: a Lane. `reraises`: see Queue."""
+
+    reraises: bool
 
     def id_of(self, at: "Message") -> str: ...
 
@@ -37,7 +40,7 @@ class JobHome(Protocol):
 
     def refuse(
         self, job: "Job", delay: timedelta | float | None, reason: str, *, is_late_allowed: bool = False
-    ) -> None: ...
+    ) -> str: ...
 
     def extend(self, job: "Job", lease: timedelta | float | None) -> None: ...
 
@@ -52,8 +55,9 @@ class Job:
     attempt: how often it was delivered, this time included. is_settled: whether `ack` or `nack` was called.
 
     In `with job:`, a job whose block ends is acknowledged, and one whose block raises an Exception is refused: it is
-    delivered again later, and the exception is logged, not raised. Any other exception (KeyboardInterrupt, SystemExit,
-    CancelledError) ends the worker, not the job: it gives the job back as Queue.release does, and is raised.
+    delivered again later, and the exception is logged, not raised (with `reraise` of Queue: raised, not logged). Any
+    other exception (KeyboardInterrupt, SystemExit, CancelledError) ends the worker, not the job: it gives the job back
+    as Queue.release does, and is raised.
     """
 
     __slots__ = ("__weakref__", "_at", "_batched", "_entry", "_fields", "_lane", "_value", "attempt", "is_settled")
@@ -193,7 +197,7 @@ class Job:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if self.is_settled:
-            return isinstance(error, Exception) and self._logged(error)
+            return isinstance(error, Exception) and self._is_logged(error, ", after it was settled")
         if error is None:
             self.ack()
             return False
@@ -202,12 +206,16 @@ class Job:
                 self._lane.release(self)
             self.is_settled = True
             return False
-        self._lane.refuse(self, None, _reason_of(error), is_late_allowed=True)
+        outcome = self._lane.refuse(self, None, _reason_of(error), is_late_allowed=True)
         self.is_settled = True
-        return self._logged(error)
+        return self._is_logged(error, outcome)
 
-    def _logged(self, error: BaseException) -> bool:
-        logger.error("job %s failed at attempt %d", self.id, self.attempt, exc_info=error)
+    def _is_logged(self, error: Exception, outcome: str) -> bool:
+        """Log why it failed; False if that is raised instead."""
+        if self._lane.reraises:
+            return False
+        late("logging")
+        logger.error("job %s failed at attempt %d%s", self.id, self.attempt, outcome, exc_info=error)
         return True
 
 

@@ -38,6 +38,7 @@ from seglog.errors import (
 )
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space
+from seglog.late_import import late
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, pulsar_pb
 from seglog.ledger.managed.cursor import ManagedCursor
@@ -173,6 +174,7 @@ class Lane(QuietLane):
         self._has_system_clock = type(clock) is SystemClock
         self._most_attempts = options.max_attempts
         self._look_again_ns = RELOCATE_EVERY_NS
+        self.reraises = options.reraise
         self._repairing = _Repairing(self)
         # Now, where no exception comes from outside: one that comes during an import leaves its lock taken forever.
         pulsar_pb()
@@ -417,7 +419,7 @@ class Lane(QuietLane):
             while len(taken) < count and (job := self._next(count - len(taken))) is not None:
                 attempts = self.leases.attempts.get(job._at, 0)
                 if self._options.max_attempts is not None and attempts >= self._options.max_attempts:
-                    self._bury(job._at, attempts, "its lease ran out, or its process died, at every attempt")
+                    self._bury(job._at, attempts, self._reason_after(job._at, attempts))
                     continue
                 before.append(attempts)
                 self._taking.add(job._at)
@@ -434,6 +436,14 @@ class Lane(QuietLane):
         finally:
             self._taking.clear()
         return taken
+
+    def _reason_after(self, at: Message, attempts: int) -> str:
+        """Why a message is dead that has had all its attempts, and was not refused at the limit that there is now."""
+        failure = self.leases.failures.get(at)
+        if failure is not None and failure.attempt == attempts:
+            return failure.reason       # the limit was higher then
+        lost = f"its lease ran out, or its process died, at attempt {attempts}"
+        return lost if failure is None else f"{lost}; attempt {failure.attempt} failed: {failure.reason}"
 
     def _deliver(self, jobs: Sequence[Job], lease_ns: int, holder: int) -> None:
         ends_ns = self._clock.monotonic_ns() + lease_ns
@@ -566,7 +576,6 @@ class Lane(QuietLane):
             return
         self._bury(message, self.leases.attempts.get(message, 0), f"it cannot be read: {error}")
         self._backlog.forget()      # it may be a batch
-        logger.error("%s: job %s cannot be read, and is dead: %s", self.managed_ledger.path, self.id_of(message), error)
 
     def keeps(self, entry: StoredEntry) -> bool:
         """Whether none of the entry's messages will be acknowledged soon: each is dead, or waits, or is out for long.
@@ -652,37 +661,47 @@ class Lane(QuietLane):
 
     def refuse(
         self, job: Job, delay: timedelta | float | None, reason: str, *, is_late_allowed: bool = False
-    ) -> None:
-        """See Job.nack. `is_late_allowed`: without an error if the lease was lost."""
+    ) -> str:
+        """See Job.nack. `is_late_allowed`: without an error if the lease was lost. Return what becomes of it, as the
+        end of a line of the log."""
         delay_ns = None if delay is None else duration_ns("delay", delay)
         letters = self._letters
         with self._lock, self._repairing:
             self.check()
             if not self._has_lease(job):
                 if is_late_allowed:
-                    return
+                    return ", after its lease had ended"
                 raise self._lease_lost(job)
             self._counts.refused.add()
             limit = self._options.max_attempts
+            reason = _kept(reason or "refused, without a reason")
             if limit is not None and job.attempt >= limit:
-                self._bury(job._at, job.attempt, reason or "refused at its last attempt")
+                # (A block, which allows a late one, logs the exception itself.)
+                self._bury(job._at, job.attempt, reason, is_logged=not is_late_allowed)
+                outcome = ", and is dead"
             else:
                 after_ns = self._options.retry_after_ns(job.attempt) if delay_ns is None else delay_ns
                 # Rounded up, so that it is never early; at once is now.
                 due_ms = -(-(now_ns(self._clock) + after_ns) // 1_000_000) if after_ns else self._clock.now_ms()
-                self._journal.append(Change(JournalKind.WAITING, [(*job._at, job.attempt)], due_ms))
-                self.leases.wait(job._at, due_ms)
+                self._journal.append(Change(JournalKind.WAITING, [(*job._at, job.attempt)], due_ms, text=reason))
+                self.leases.fail(job._at, job.attempt, reason, due_ms)
                 self._changed.notify_one()
+                outcome = f", again in {round(after_ns / 1e9, 1):g} s"
         if letters is not None and letters.is_due:
             letters.send()
+        return outcome if limit is None else f" of {limit}{outcome}"
 
-    def _bury(self, at: Message, attempt: int, reason: str) -> None:
+    def _bury(self, at: Message, attempt: int, reason: str, *, is_logged: bool = True) -> None:
         now_ms = self._clock.now_ms()
-        reason = reason[:REASON_CHARACTERS]
+        reason = _kept(reason)
         self._journal.append(Change(JournalKind.DEAD, [(*at, attempt)], now_ms, text=reason))
         self.leases.bury(at, attempt, now_ms, reason)
         self._backlog.add(-1)
         self._counts.deaths.add()
+        if is_logged:
+            late("logging")
+            logger.error("%s: job %s is dead after attempt %d: %s",
+                         self.managed_ledger.path, self.id_of(at), attempt, reason)
         if self._letters is not None:
             self._letters.note(self)
 
@@ -970,6 +989,11 @@ class Lane(QuietLane):
                 self._journal.close(flushes=ledger._tail.held.held)     # not in a forked child
             finally:
                 ledger.close()
+
+
+def _kept(reason: str) -> str:
+    """What is kept of a reason: what UTF-8 can hold, up to a limit."""
+    return reason[:REASON_CHARACTERS].encode("utf-8", "replace").decode()
 
 
 def _message_counts(entries: Sequence[StoredEntry]) -> Sequence[int]:

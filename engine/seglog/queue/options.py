@@ -20,6 +20,7 @@ class QueueOptions:
     retry_delay_ns: int
     max_retry_delay_ns: int
     retry_jitter: float
+    reraise: bool = False
     chance: Callable[[], float] = random.random
 
     def retry_after_ns(self, attempt: int) -> int:
@@ -66,7 +67,7 @@ def time_ms(what: str, value: datetime) -> int:
 
 def checked_options(
     lease: timedelta | float, max_attempts: int | None, retry_delay: timedelta | float,
-    max_retry_delay: timedelta | float, retry_jitter: float, chance: Callable[[], float],
+    max_retry_delay: timedelta | float, retry_jitter: float, reraise: bool, chance: Callable[[], float],
 ) -> QueueOptions:
     """The options of a queue. Raises InvalidArgumentError."""
     lease_ns = duration_ns("lease", lease)
@@ -76,7 +77,9 @@ def checked_options(
         raise InvalidArgumentError(f"max_attempts must be an int of 1 or more, or None, not {max_attempts!r}")
     if isinstance(retry_jitter, bool) or not isinstance(retry_jitter, int | float) or not 0 <= retry_jitter <= 1:
         raise InvalidArgumentError(f"retry_jitter must be from 0 to 1, not {retry_jitter!r}")
+    if type(reraise) is not bool:
+        raise InvalidArgumentError(f"reraise must be True or False, not {reraise!r}")
     return QueueOptions(
         lease_ns, max_attempts, duration_ns("retry_delay", retry_delay),
-        duration_ns("max_retry_delay", max_retry_delay), retry_jitter, chance,
+        duration_ns("max_retry_delay", max_retry_delay), retry_jitter, reraise, chance,
     )

@@ -117,7 +117,8 @@ class OwnedQueue(OpenHandle):
     otherwise they stay in `dead`. `config`: Pulsar's keys of a managed ledger (docs/config.md). With
     `create=False` it must exist. `recover`: go on with a damaged journal; jobs may be delivered again. `attach`: if
     another process of this user and machine has opened it with `attach`, use it there; otherwise let others use it
-    here. `clock`, `fs`, `chance`: for tests. Its directory is `path`.
+    here. `reraise`: what a `with job:` block raises is raised after the job was refused, not logged: for tests and
+    scripts. `clock`, `fs`, `chance`: for tests. Its directory is `path`.
 
     Raises LogLockedError while another process has it, NotALogError, CorruptManifestError, CorruptJournalError,
     CorruptRecordError, UnsupportedVersionError, StorageError.
@@ -140,6 +141,7 @@ class OwnedQueue(OpenHandle):
         create: bool = True,
         recover: bool = False,
         attach: bool = False,
+        reraise: bool = False,
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
@@ -150,7 +152,9 @@ class OwnedQueue(OpenHandle):
                 f"{type(self).__name__} does not take attach=True", hint="call seglog.Queue, not a class below it"
             )
         self.path = Path(os.path.abspath(path))
-        self._options = checked_options(lease, max_attempts, retry_delay, max_retry_delay, retry_jitter, chance)
+        self._options = checked_options(
+            lease, max_attempts, retry_delay, max_retry_delay, retry_jitter, reraise, chance
+        )
         if fsync not in get_args(Fsync):
             raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
         if when_full not in get_args(WhenFull):

@@ -35,10 +35,18 @@ class Death(NamedTuple):
     reason: str
 
 
+class FailedAttempt(NamedTuple):
+    """Why the last delivery failed whose reason is known. `attempt`: which one that was."""
+
+    attempt: int
+    reason: str
+
+
 class Leases(LeaseTables):
     """`attempts`: of each message that was delivered and is not acknowledged, the number of deliveries. `out`,
     `waiting` (when it is due, ms since 1970) and `dead`: each message is in one of them at most. `holders`: the number
-    of the process that has it, unless that is the one with the queue."""
+    of the process that has it, unless that is the one with the queue. `failures`: of those in `attempts` that were
+    refused."""
 
     def __init__(self) -> None:
         # (The fields are those of a kernel, which makes the steps that most messages take.)
@@ -47,6 +55,7 @@ class Leases(LeaseTables):
         self.waiting: dict[Message, int] = {}
         self.dead: dict[Message, Death] = {}
         self.holders: dict[Message, int] = {}
+        self.failures: dict[Message, FailedAttempt] = {}
         # The order of the times in `out` and `waiting`; also of some that are not valid any more.
         self._ends: list[tuple[int, Message]] = []
         self._dues: list[tuple[int, Message]] = []
@@ -117,9 +126,15 @@ class Leases(LeaseTables):
         self.out.pop(message, None)
         self.dead.pop(message, None)
 
+    def fail(self, message: Message, attempt: int, reason: str, due_ms: int) -> None:
+        """It was refused for this reason, and is due again at `due_ms`."""
+        self.failures[message] = FailedAttempt(attempt, reason)
+        self.wait(message, due_ms)
+
     def revive(self, message: Message, due_ms: int) -> None:
         """Requeue a dead message: its attempts restart at 1."""
         self.attempts.pop(message, None)
+        self.failures.pop(message, None)
         self.wait(message, due_ms)
 
     def next_due_ms(self) -> int | None:
@@ -149,11 +164,14 @@ class Leases(LeaseTables):
         self.out.pop(message, None)
         self.waiting.pop(message, None)
         self.attempts.pop(message, None)
+        self.failures.pop(message, None)
 
     def finish(self, message: Message) -> None:
         """It was acknowledged."""
         if self.holders:
             self.assign(message, 0)
+        if self.failures:
+            self.failures.pop(message, None)
         self.attempts.pop(message, None)
         if self.out.pop(message, None) is None:
             self.waiting.pop(message, None)
@@ -192,7 +210,10 @@ class Leases(LeaseTables):
                     self.finish(message)
                 case JournalKind.WAITING:
                     self.attempts[message] = number
-                    self.wait(message, record.at_ms)
+                    if record.text:
+                        self.fail(message, number, record.text, record.at_ms)
+                    else:
+                        self.wait(message, record.at_ms)
                 case JournalKind.DEAD:
                     self.bury(message, number, record.at_ms, record.text)
                 case JournalKind.READY:
@@ -203,6 +224,13 @@ class Leases(LeaseTables):
     def changes(self) -> Iterator[Change]:
         """Yield what makes this state, for the beginning of a journal."""
         delivered: dict[int, list[tuple[int, int, int, int]]] = {}
+        texts: dict[Message, str] = {}
+        for message, failure in self.failures.items():
+            attempt = self.attempts.get(message)
+            if attempt == failure.attempt and message in self.waiting:
+                texts[message] = failure.reason
+            elif attempt is not None:       # first why it failed; what happened then stands below
+                yield Change(JournalKind.WAITING, [(*message, failure.attempt)], text=failure.reason)
         for message, attempt in self.attempts.items():
             if message not in self.waiting:
                 delivered.setdefault(self.holders.get(message, 0), []).append((*message, attempt))
@@ -213,7 +241,8 @@ class Leases(LeaseTables):
             )
         for message, due_ms in self.waiting.items():
             attempt = self.attempts.get(message, 0)
-            yield Change(JournalKind.WAITING if attempt else JournalKind.READY, [(*message, attempt)], due_ms)
+            kind = JournalKind.WAITING if attempt else JournalKind.READY
+            yield Change(kind, [(*message, attempt)], due_ms, text=texts.get(message, ""))
         for message, death in self.dead.items():
             yield Change(JournalKind.DEAD, [(*message, death.attempt)], death.at_ms, text=death.reason)
 

@@ -57,7 +57,7 @@ class JournalKind(enum.IntEnum):
     SUBSCRIPTION = 1    # the text is the name of the subscription with this number
     DELIVERED = 2       # until `at_ms`, to the process `holder`; 0: the one that writes the journal
     ACKED = 3
-    WAITING = 4         # to be delivered again at `at_ms`: it was refused, or given back
+    WAITING = 4         # to be delivered again at `at_ms`: it was refused (the text is the reason), or given back
     DEAD = 5            # given up at `at_ms`; the text is the reason
     READY = 6           # a dead message that was taken back at `at_ms`, or one that was given back at its first attempt
     UNIQUE = 7          # each has a key; `number`: the bytes of the text that are the end of its window, and the key
