@@ -1,17 +1,20 @@
 """Several processes with one queue: the first owns it, others attach."""
 import asyncio
+import logging
 import os
 import signal
 import stat
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import seglog
 from seglog.attach import desk
+from seglog.attach.shared_queue import open_beside
 from seglog.errors import (
     InvalidArgumentError,
     LeaseLostError,
@@ -133,6 +136,27 @@ def test_failed_jobs_come_back_and_die_and_are_put_back_from_any_process(path):
         assert jobs.get(timeout=60).attempt == 1
         assert jobs.purge() == 1
         assert jobs.dead.purge() == jobs.dead.requeue() == jobs.dead.requeue([dead]) == 0
+
+
+def test_options_that_differ_from_the_owners_are_named_with_both_values(owner, path, caplog):
+    with caplog.at_level(logging.WARNING, "seglog"):
+        seglog.Queue(path, attach=True, lease=5, retry_delay=timedelta(seconds=1)).close()
+        assert not caplog.records
+        seglog.Queue(path, attach=True, max_attempts=3, fsync="never").close()
+    [record] = caplog.records
+    assert "max_attempts is 3 here and 10 there, fsync is 'never' here and 'batch' there" in record.getMessage()
+    open_beside(Path(path), max_attempts=4).close()
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_a_wrong_name_of_an_argument_is_refused_in_words_that_users_know(owner, path, tmp_path, attach):
+    with pytest.raises(TypeError, match=r"Queue\(\) got an unexpected keyword argument 'max_retries'.*max_attempts"):
+        seglog.Queue(path, attach=attach, max_retries=3)
+    with seglog.Queue(path if attach else tmp_path / "other", attach=attach) as jobs:
+        with pytest.raises(TypeError, match=r"Queue\.put\(\) got an unexpected keyword argument 'countdown'"):
+            jobs.put(b"x", countdown=5)
+        assert jobs.stats().backlog == 0
 
 
 def test_peek_pause_unique_keys_and_purge_are_those_of_the_owner(owner, jobs):

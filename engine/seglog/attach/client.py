@@ -34,6 +34,9 @@ class Client:
             raise ProtocolError("not the answer of a seglog process")
         # Its id, as a holder of jobs.
         self.owner = owner
+        # Its options of the queue; none from a process of a version that does not send them.
+        options = hello.get("options")
+        self.options: dict[str, object] = options if isinstance(options, dict) else {}
 
     def _connect(
         self, until: float | None, *, is_main: bool, held: list[list[object]] | None = None

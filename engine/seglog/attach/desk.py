@@ -8,7 +8,7 @@ import dataclasses
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -42,10 +42,11 @@ _SINCE_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 class Desk:
     """Thread-safe. `answer` is the one way in; what it gets is not trusted."""
 
-    def __init__(self, queue: OwnedQueue, owner: str) -> None:
-        """`owner`: the id of this process, as a holder."""
+    def __init__(self, queue: OwnedQueue, owner: str, options: Mapping[str, object]) -> None:
+        """`owner`: the id of this process, as a holder. `options`: the queue's, to be compared (options_sent)."""
         self.queue = queue
         self.owner = owner
+        self.options = options
         self._lock = QuickLock()
         # The jobs that holders have, by id, and whose they are.
         self._out: dict[str, tuple[str, Job]] = {}

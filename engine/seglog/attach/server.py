@@ -130,7 +130,10 @@ class DeskServer:
             raise GoneError
         if hello.get("is_main") is True:
             self._desk.adopt(holder, hello.get("held", []))
-        answer = {"version": VERSION, "positions": self._desk.positions(), "owner": self._desk.owner}
+        answer = {
+            "version": VERSION, "positions": self._desk.positions(), "owner": self._desk.owner,
+            "options": self._desk.options,
+        }
         channel.send(answer, deadline=deadline)
         return holder, hello.get("is_main") is True
 

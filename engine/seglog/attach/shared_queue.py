@@ -8,6 +8,7 @@ gets the lock of the directory and is the owner then, the others attach to it, a
 Calls that were under way are made again.
 """
 import functools
+import inspect
 import os
 import time
 import weakref
@@ -74,13 +75,18 @@ class Queue(OwnedQueue):
         # (For types it is `__init__` that has the arguments; `help` follows `wraps` to them.)
         @functools.wraps(OwnedQueue.__init__, assigned=())
         def __new__(cls, *args, attach=False, **options):
+            if cls is Queue:
+                _check_names(options)
             return super().__new__(SharedQueue if attach and cls is Queue else cls)
 
 
 class SharedQueue(Queue):
     """A Queue for several processes: made by Queue(path, attach=True), with its arguments and methods."""
 
-    def __init__(self, path: str | os.PathLike[str], *, attach: bool = True, **options: Any) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, attach: bool = True, is_command: bool = False, **options: Any
+    ) -> None:
+        """`is_command`: it does not own the queue for long, so its options are not compared with the owner's."""
         self.path = Path(os.path.abspath(path))
         if options.get("recover"):
             raise InvalidArgumentError(
@@ -88,6 +94,7 @@ class SharedQueue(Queue):
                 hint="open it with recover=True and close it, then attach",
             )
         self._opening = options
+        self._is_command = is_command
         lease, chance = options.get("lease", 60), options.get("chance", _half)
         checked = checked_options(
             lease, options.get("max_attempts", 10), options.get("retry_delay", 1), options.get("max_retry_delay", 300),
@@ -136,7 +143,9 @@ class SharedQueue(Queue):
         ends = time.monotonic() + patience_s
         while True:
             try:
-                return Client(self.path, self._holder, self._presented())
+                client = Client(self.path, self._holder, self._presented())
+                self._compare(client.options)
+                return client
             except (OSError, GoneError, ProtocolError) as error:
                 if isinstance(error, ProtocolError):
                     raise
@@ -155,7 +164,7 @@ class SharedQueue(Queue):
     def _owner(self, gone: str | None) -> _Owner:
         queue = OwnedQueue(self.path, **self._opening)
         try:
-            desk = Desk(queue, self._holder)
+            desk = Desk(queue, self._holder, options_sent(self._opening))
             # (A socket that is left over: its owner was killed.)
             if gone is not None or os.path.lexists(self.path / SOCKET):
                 desk.hold(gone)
@@ -164,6 +173,19 @@ class SharedQueue(Queue):
         except BaseException:
             queue.close()
             raise
+
+    def _compare(self, of_owner: dict[str, object]) -> None:
+        """Warn of options that differ from the owner's: they have no effect, until this process is the owner."""
+        own = options_sent(self._opening)
+        differing = [
+            f"{name} is {own[name]!r} here and {repr(of_owner[name])[:80]} there"
+            for name in own if name in of_owner and own[name] != of_owner[name]
+        ]
+        if differing and not self._is_command:
+            logger.warning(
+                "%s: another process owns the queue, and its options count: %s. Pass the same ones in all processes: "
+                "any of them may own it next", self.path, ", ".join(differing),
+            )
 
     def _presented(self) -> list[list[object]]:
         now_s = self._now_s()
@@ -592,13 +614,13 @@ def open_beside(path: Path, **options: Any) -> OwnedQueue:
                 break
             time.sleep(_LOOK_AGAIN_S)
         else:
-            return SharedQueue(path, **options)
+            return SharedQueue(path, is_command=True, **options)
     try:
         alone = OwnedQueue(path, **options)
     except LogLockedError:
         if not os.path.lexists(socket_path):
             raise
-        return SharedQueue(path, **options)     # it was opened meanwhile
+        return SharedQueue(path, is_command=True, **options)     # it was opened meanwhile
     local_socket.remove(path, SOCKET)
     return alone
 
@@ -683,6 +705,35 @@ class _SharedDead(DeadJobs):
         return _count(self._queue._ask({"call": "purge", "is_of_dead": True})[0])
 
 
+def _check_names(options: Mapping[str, object]) -> None:
+    """Raise the TypeError of Python for an option that there is not, also where this process will not own the queue."""
+    for name in options:
+        if name not in _DEFAULTS:
+            others = ", ".join(other for other in _DEFAULTS if other != "path")
+            raise TypeError(f"Queue() got an unexpected keyword argument {name!r}; it takes {others}")
+
+
+def options_sent(options: Mapping[str, Any]) -> dict[str, object]:
+    """The options that the owner's process applies for all, as they are sent and compared: with their defaults,
+    durations in seconds, a queue as its path."""
+    found: dict[str, object] = {}
+    for name in OF_THE_OWNER:
+        value = options.get(name, _DEFAULTS[name].default)
+        if isinstance(value, OwnedQueue):
+            value = str(value.path)
+        elif name in ("retry_delay", "max_retry_delay"):
+            value = duration_ns(name, value) / 1e9
+        found[name] = value
+    return found
+
+
+_DEFAULTS = inspect.signature(OwnedQueue).parameters
+OF_THE_OWNER = (
+    "max_attempts", "retry_delay", "max_retry_delay", "retry_jitter", "max_backlog", "when_full", "dead_letters",
+    "fsync",
+)
+
+
 def _close_owner(owner: _Owner) -> None:
     owner.server.stop()
     try:
@@ -723,3 +774,14 @@ def _key_sent(key: str | bytes | None) -> object:
 
 def _half() -> float:
     return 0.5
+
+
+def _name_methods(*classes: type) -> None:
+    """Let Python's errors name the class that users know: "Queue.put() got an unexpected keyword argument"."""
+    for each in classes:
+        for name, function in vars(each).items():
+            if inspect.isfunction(function):
+                function.__qualname__ = f"Queue.{name}"
+
+
+_name_methods(OwnedQueue, SharedQueue)
