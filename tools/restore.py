@@ -41,6 +41,9 @@ from .options import (
               help="End before the batch that holds this offset. With --partition or --topic.")
 @click.option("--rename", "renamed", metavar="TOPIC=NAME", multiple=True,
               help="Give a topic another name; it loses its topic id. May be repeated.")
+@click.option("--adopt", is_flag=True,
+              help="DST is the log dir of a stopped broker whose cluster goes on: fill the empty partitions of topics "
+              "that were just created there. They keep their topic ids.")
 @dry_run_option
 @config_option
 @progress_option
@@ -48,7 +51,7 @@ from .options import (
 @json_option
 def command(
     store: str, target: Path, snapshot_id: str, topics: Sequence[str], partitions: Sequence[str], until: int | None,
-    until_offset: int | None, renamed: Sequence[str], dry_run: bool,
+    until_offset: int | None, renamed: Sequence[str], adopt: bool, dry_run: bool,
     settings: Sequence[tuple[str, str]], no_progress: bool,
     store_options: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
@@ -65,7 +68,7 @@ def command(
     if not is_local(store) and not Repository(store, dict(store_options), OsFileSystem()).exists:
         of_backups = {
             "--snapshot": snapshot_id != "latest", "--partition": partitions, "--until": until is not None,
-            "--until-offset": until_offset is not None, "--rename": renamed, "--config": settings,
+            "--until-offset": until_offset is not None, "--rename": renamed, "--adopt": adopt, "--config": settings,
         }
         for option, is_given in of_backups.items():
             if is_given:
@@ -77,8 +80,8 @@ def command(
     with report.Progress("restoring", enabled=not no_progress) as progress:
         done = BackupStore(store, options=dict(store_options)).restore(
             target, snapshot=snapshot_id, topics=names_of(topics), partitions=names_of(partitions),
-            until=until, until_offset=until_offset, rename=_renamed(renamed), config=dict(settings), dry_run=dry_run,
-            progress=progress,
+            until=until, until_offset=until_offset, rename=_renamed(renamed), adopt=adopt, config=dict(settings),
+            dry_run=dry_run, progress=progress,
         )
     parts: list[RestoredPartition | RestoredLedger] = [*done.partitions, *done.ledgers]
     damaged = [f"{part.name}/{name}" for part in parts for name in part.damaged]

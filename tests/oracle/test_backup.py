@@ -7,6 +7,7 @@ import time
 import pytest
 
 import seglog
+from seglog.errors import InvalidArgumentError
 from support.conversion import kept
 from support.kafka_oracle import VERSIONS
 
@@ -76,6 +77,65 @@ def test_a_node_boots_as_it_was_when_it_was_backed_up(kafka_oracle, tmp_path, ve
         assert broker.produce("orders-0", 300, 1, NOW) == 300
         broker.stop()
     assert not [path for path in (tmp_path / "two/data").iterdir() if "-stray" in path.name]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_is_restored_into_a_cluster_that_goes_on(kafka_oracle, tmp_path, version):
+    """Created first, then filled; what its broker would call a stray is refused, and is one."""
+    oracle, store = kafka_oracle(version), tmp_path / "store"
+    with oracle.serving(tmp_path / "old") as broker:
+        broker.start()
+        broker.create("orders", small(version), partitions=2)
+        for life in range(3):       # each begins another leader epoch
+            broker.produce("orders-0", 100 * life, 100, NOW)
+            broker.produce("orders-1", 100 * life, 40, NOW, transaction=("writer", ("commit", "abort", "commit")[life]))
+            if life < 2:
+                broker.stop()
+                broker.start()
+        names = [(name, isolation) for name in ("orders-0", "orders-1")
+                 for isolation in ("read_uncommitted", "read_committed")]
+        before = {name: broker.consume(*name) for name in names}
+        broker.stop()
+        old = broker.log_dir
+    assert (old / "orders-0/leader-epoch-checkpoint").read_text().splitlines()[1] == "3"
+    seglog.backup(old, store)
+    with oracle.serving(tmp_path / "new") as broker:
+        broker.start()
+        broker.create("others", {})
+        broker.produce("others-0", 0, 10, NOW)
+        broker.stop()
+        new = broker.log_dir
+        with pytest.raises(InvalidArgumentError, match="has no such topic: its broker would rename orders-0 to -stray"):
+            seglog.restore(store, new, topics=["orders"])
+        seglog.restore(store, tmp_path / "aside", topics=["orders"])
+        shutil.move(tmp_path / "aside/orders-0", new / "orders-0")
+        broker.start()
+        broker.stop()
+        stray, = new.glob("orders-0*")
+        assert stray.name.endswith("-stray")
+        shutil.rmtree(stray)
+        broker.start()
+        broker.create("orders", small(version), partitions=2)
+        topics = broker.topics()
+        broker.stop()
+        with pytest.raises(InvalidArgumentError, match="knows the topic by another id"):
+            seglog.restore(store, new, topics=["orders"])
+        run = seglog.restore(store, new, topics=["orders"], adopt=True, config={"index.interval.bytes": 200})
+        assert [part.damaged for part in run.partitions] == [(), ()]
+        for life in range(2):
+            broker.start()
+            assert broker.topics() == topics
+            for name, consumed in before.items():
+                found = broker.consume(*name)
+                assert values(found.records)[: len(consumed.records)] == values(consumed.records), name
+                assert found.begin == consumed.begin
+            end = before["orders-0", "read_uncommitted"].end
+            assert broker.produce("orders-0", 300 + life, 1, NOW) == end + life
+            assert len(broker.consume("others-0").records) == 10
+            broker.stop()
+        with pytest.raises(InvalidArgumentError, match="has records"):
+            seglog.restore(store, new, topics=["orders"], adopt=True)
+    assert not list(new.glob("*-stray"))
 
 
 @pytest.mark.long

@@ -110,14 +110,14 @@ class BackupStore:
     def restore(
         self, dst: str | os.PathLike[str], *, snapshot: str = "latest", topics: Collection[str] = (),
         partitions: Collection[str] = (), until: Time | None = None, until_offset: int | None = None,
-        rename: Mapping[str, str] | None = None, config: Mapping[str, object] | None = None, dry_run: bool = False,
-        progress: Progress | None = None,
+        rename: Mapping[str, str] | None = None, adopt: bool = False, config: Mapping[str, object] | None = None,
+        dry_run: bool = False, progress: Progress | None = None,
     ) -> RestoreRun:
         """`seglog.restore(store, dst)`."""
         return restore(
             self._store, dst, snapshot=snapshot, topics=topics, partitions=partitions, until=until,
-            until_offset=until_offset, rename=rename, config=config, options=self._options, dry_run=dry_run,
-            progress=progress, fs=self._fs,
+            until_offset=until_offset, rename=rename, adopt=adopt, config=config, options=self._options,
+            dry_run=dry_run, progress=progress, fs=self._fs,
         )
 
     def snapshots(self) -> list[Snapshot]:

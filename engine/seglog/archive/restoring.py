@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from seglog.archive.living_clusters import adapt, as_created, check_created, has_records, refuse_strays, topic_id_of
 from seglog.archive.restored_files import RestoredFiles, RestoreEnd
 from seglog.archive.restored_ledgers import RestoredLedger, restore_ledger
 from seglog.backups.manifest import BackedFile, PartitionBackup, Snapshot, SnapshotLedger, SnapshotPartition
@@ -75,7 +76,7 @@ class RestoreRun:
 def restore(
     store: AnyPath, dst: str | os.PathLike[str], *, snapshot: str = "latest", topics: Collection[str] = (),
     partitions: Collection[str] = (), until: Time | None = None, until_offset: int | None = None,
-    rename: Mapping[str, str] | None = None, config: Mapping[str, object] | None = None,
+    rename: Mapping[str, str] | None = None, adopt: bool = False, config: Mapping[str, object] | None = None,
     options: Mapping[str, str] | None = None, dry_run: bool = False, progress: Progress | None = None,
     fs: FileSystem | None = None,
 ) -> RestoreRun:
@@ -90,6 +91,9 @@ def restore(
     `until`: a time, as for `Log.read`; each partition ends before its first batch that has a later record.
     `until_offset`: a partition ends before the batch that holds this offset; name partitions or topics. A queue or
     managed ledger is refused with either. `rename`: {topic: its new name}; a renamed partition has no topic id.
+    `adopt`: `dst` is the log dir of a broker of a cluster that goes on, and has created the topics: fill their empty
+    partitions, which keep the topic ids of that cluster. Every batch gets leader epoch 0. Without it, a restore
+    into the log dir of a KRaft broker is refused if its cluster does not know the topic by the id that the backup has.
     `config`: settings that the indexes depend on and the logs do not keep, index.interval.bytes and
     segment.index.bytes; Kafka's defaults otherwise.
 
@@ -112,8 +116,17 @@ def restore(
         )
     run = RestoreRun(found)
     is_whole = not topics and not partitions
+    if ledgers and adopt:
+        raise InvalidArgumentError(
+            f"no broker has created the {next(iter(ledgers.values())).kind.value} {next(iter(ledgers))}",
+            hint="choose topics of Kafka's: --topic",
+        )
+    pieces = repository.pieces()
+    if not adopt and not (is_whole and any(file.name == names.META_PROPERTIES for file in found.files)):
+        refuse_strays(target, [name for name in chosen if name not in ledgers], lambda name: _id_of(
+            name, chosen[name], repository, pieces))
     if dry_run:
-        _check_free(target, list(chosen))
+        _check_free(target, list(chosen), adopt=adopt)
         run.partitions = [
             RestoredPartition(name, target / name, part.log_start_offset, part.next_offset, part.size_bytes)
             for name, part in chosen.items() if isinstance(part, SnapshotPartition)
@@ -129,8 +142,7 @@ def restore(
         for name in ledgers:
             remove_beside_leftovers(fs, target / name)
     with LogDirState(fs, target) as log_dir:
-        done = _begin(fs, target, found, list(chosen))
-        pieces = repository.pieces()
+        done = _begin(fs, target, found, list(chosen), adopt=adopt)
         files = found.files if is_whole else ()
         _check_files(target, files, pieces)
         told = _Told(progress, sum(part.size_bytes for part in chosen.values()))
@@ -142,7 +154,9 @@ def restore(
                 run.ledgers.append(restore_ledger(fs, target / name, repository.ledger(part, pieces), pieces, told.add))
             else:
                 backed = repository.partition(part, pieces)
-                run.partitions.append(_restore(fs, log_dir, target / name, backed, pieces, checked, end, told))
+                run.partitions.append(
+                    _restore(fs, log_dir, target / name, backed, pieces, checked, end, told, adopt=adopt)
+                )
         for file in sorted(files, key=lambda file: file.name == names.META_PROPERTIES):
             path = target / file.name
             if not path.exists():
@@ -232,13 +246,21 @@ def _until(until: Time | None, until_offset: int | None, *, is_chosen: bool) -> 
     return None if until is None else RestoreEnd(to_time_bound_ms(until), None)
 
 
-def _begin(fs: FileSystem, target: Path, snapshot: Snapshot, parts: list[str]) -> set[str]:
+def _id_of(name: str, part: _Part, repository: Repository, pieces: PieceStore) -> str | None:
+    """The topic id of a partition that gets this name."""
+    if not isinstance(part, SnapshotPartition) or part.name != name:
+        return None
+    return topic_id_of(repository.partition(part, pieces), lambda file: file_content(file, pieces))
+
+
+def _begin(fs: FileSystem, target: Path, snapshot: Snapshot, parts: list[str], *, adopt: bool) -> set[str]:
     """Check the target, write the journal, and return the partitions that a killed run of this snapshot restored."""
     path = target / JOURNAL_FILE
+    is_there = has_records if adopt else os.path.lexists
     begun: list[str] = []
     try:
         before, begun = parse_json(read_file(path), _FORMAT, _VERSION, path, _journal)
-        if before != snapshot.id and any(os.path.lexists(target / name) for name in begun):
+        if before != snapshot.id and any(is_there(target / name) for name in begun):
             raise InvalidArgumentError(
                 f"a restore of the snapshot {before} was begun here", file=target,
                 hint=f"finish it with --snapshot {before}, or choose another target",
@@ -246,8 +268,8 @@ def _begin(fs: FileSystem, target: Path, snapshot: Snapshot, parts: list[str]) -
         begun = begun if before == snapshot.id else []
     except FileNotFoundError:
         pass
-    done = {name for name in begun if os.path.lexists(target / name)}
-    _check_free(target, [name for name in parts if name not in done])
+    done = {name for name in begun if is_there(target / name)}
+    _check_free(target, [name for name in parts if name not in done], adopt=adopt)
     write_atomically(
         fs, path, format_json(_FORMAT, _VERSION, snapshot=snapshot.id, partitions=sorted({*begun, *parts}))
     )
@@ -261,7 +283,10 @@ def _journal(body: dict[str, object]) -> tuple[str, list[str]]:
     return snapshot, [str(name) for name in partitions]
 
 
-def _check_free(target: Path, parts: list[str]) -> None:
+def _check_free(target: Path, parts: list[str], *, adopt: bool) -> None:
+    if adopt:
+        check_created(target, parts)
+        return
     for name in parts:
         if os.path.lexists(target / name):
             raise InvalidArgumentError(
@@ -286,16 +311,20 @@ def _check_files(target: Path, files: Collection[BackedFile], pieces: PieceStore
 
 def _restore(
     fs: FileSystem, log_dir: LogDirState, path: Path, backed: PartitionBackup, pieces: PieceStore, config: LogConfig,
-    until: RestoreEnd | None, told: _Told,
+    until: RestoreEnd | None, told: _Told, *, adopt: bool,
 ) -> RestoredPartition:
     where = named_partition(path)
     is_of_log_dir = where[0] != names.METADATA_TOPIC        # its log is no log of Kafka's LogManager
-    if path.name != backed.name:
+    if adopt:
+        backed = as_created(backed, path)
+    elif path.name != backed.name:
         files = tuple(file for file in backed.files if file.name != names.PARTITION_METADATA)
         backed = replace(backed, files=files)
-    with Staging.of_partition(fs, path) as staging:
+    with Staging.of_partition(fs, path, replace=adopt) as staging:
         write = RestoredFiles(fs, staging, backed, pieces, told.add)
         restored = write.whole() if until is None or not is_of_log_dir else write.until(until)
+        if adopt:
+            adapt(fs, staging, restored)
         damaged = _build_indexes(fs, staging, restored, config)
         has_lines = False
         try:
@@ -304,7 +333,7 @@ def _restore(
                 _put_lines(log_dir, where, restored)
             staging.publish()
         except BaseException:
-            if has_lines and not path.exists():
+            if has_lines and not (has_records(path) if adopt else path.exists()):
                 with suppress(StorageError):
                     log_dir.forget(where)
             raise
