@@ -35,7 +35,7 @@ from seglog.backups.pieces import PIECE_BYTES, Piece, PieceStore
 from seglog.errors import OffsetOutOfRangeError, StorageError
 from seglog.format import names
 from seglog.fs.mapping import Mapping as FileMapping
-from seglog.fs.mapping import read_file, status_of
+from seglog.fs.mapping import RegularFile, read_file, status_of
 from seglog.fs.refusals import refusals
 from seglog.reading.follower import Follower
 from seglog.reading.listing import settled_log_files
@@ -84,13 +84,12 @@ class FileCopy:
             yield from in_pieces(self.raw)
         elif self.ends:
             start = self.start
-            with as_changes(self.path), FileMapping(self.path) as whole:
-                if len(whole) < self.size_bytes:
-                    raise ChangedError(f"{self.path.name} became shorter")
-                view = memoryview(whole)
+            with as_changes(self.path), RegularFile(self.path) as whole:
                 for end in self.ends:
-                    yield bytes(view[start:end])
-                    whole.check_whole()
+                    part = whole.part(start, end - start)
+                    if len(part) < end - start:
+                        raise ChangedError(f"{self.path.name} became shorter")
+                    yield part
                     start = end
 
     def until(self, end: int) -> "FileCopy":

@@ -266,6 +266,26 @@ class ReadDescriptor(OpenHandle):
             close(self._number)
 
 
+class RegularFile:
+    """A regular file that is open for reading until the end of a `with` block. Raises StorageError."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        with refusals("read", path):
+            self._number, _ = _open_regular(path)
+
+    def part(self, position: int, size_bytes: int) -> bytes:
+        """The bytes [position, position + size_bytes), fewer at the end of the file."""
+        with refusals("read", self._path):
+            return _read_all(self._path, self._number, position + size_bytes, position)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._number)
+
+
 def read_part(path: str, position: int, size_bytes: int) -> bytes:
     """The bytes [position, position + size_bytes) of a file, fewer at its end. Raises StorageError."""
     try:
