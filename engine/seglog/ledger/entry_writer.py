@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from seglog._kernels.entry_batch import CheckedEntries, EntryBatch
+from seglog._kernels.quiet_ledger import QuietWriter
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock
 from seglog.config import MAX_LONG, Fsync, LogConfig
@@ -41,11 +42,16 @@ _SHORT_BYTES = 8 << 10
 _BROKER_PART_BYTES = 28
 
 
-class EntryWriter(WriteGate):
+class EntryWriter(QuietWriter, WriteGate):
     """The end of one growing ledger. Thread-safe.
 
     Lock order: the files (`alone`), then the lock. Never wait for a sync with the lock: its leader takes it.
     """
+
+    active: SegmentAppender
+    published: PublishedEnd
+    _waiting: EntryBatch
+    when_synced: Callable[[int], None] | None
 
     def __init__(self, fs: FileSystem, directory: Path, clock: Clock, created_ms: int, fsync: Fsync) -> None:
         """Create the segment, durably. Raises StorageError."""
@@ -56,10 +62,10 @@ class EntryWriter(WriteGate):
         # Called when the .log became another file, in which readers find what they had.
         self.when_replaced: Callable[[], None] | None = None
         # Called, alone with the files, when this many bytes of the .log are on the disk.
-        self.when_synced: Callable[[int], None] | None = None
-        self._synced_bytes = 0
+        self.when_synced = None
+        self._synced_bytes, self._told_bytes = 0, SYNCED_BYTES
         # Changed with the lock.
-        self.published: PublishedEnd = PublishedEnd(self.active.end)
+        self.published = PublishedEnd(self.active.end)
         self._waits = fsync == "batch"
         self._waiting = EntryBatch()
         # The id of the next entry; all before it were put, but not all may be published.
@@ -181,15 +187,15 @@ class EntryWriter(WriteGate):
 
     # --- writing -----------------------------------------------------------------------------
 
-    def sync(self) -> int:
-        """Sync, as the gate calls it: alone with the files, except for `put`."""
+    def sync_slowly(self) -> int:
+        """Do `sync` where it is not quiet (_kernels.quiet_ledger)."""
         number, end = self.with_lock(self._write_all)
         self.active.sync()
         if self._waits:
             self.published.at = end     # only the thread that is alone with the files publishes
         else:
             self.with_lock(self._publish, end)
-        if end.position - self._synced_bytes >= SYNCED_BYTES and self.when_synced is not None:
+        if end.position - self._synced_bytes >= self._told_bytes and self.when_synced is not None:
             self._synced_bytes = end.position
             shielded(self.when_synced, end.position)
         return number

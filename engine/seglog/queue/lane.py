@@ -285,7 +285,10 @@ class Lane(QuietLane):
         entry, publish_time_ms, due_ms = self.delayed.build(
             value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
         )
-        position = self.delayed._add_within_limits(entry, publish_time_ms, due_ms)
+        if due_ms is None:
+            position = self.managed_ledger._appender.add_built(entry, publish_time_ms)
+        else:
+            position = self.delayed._add_within_limits(entry, publish_time_ms, due_ms)
         if unique is not None:
             with self._lock:
                 self.claim(*unique, position)
@@ -297,7 +300,7 @@ class Lane(QuietLane):
         """Let a new job be taken without reading it back, if it is the next one that would be read. Only a few at a
         time: they are in memory."""
         with self._lock, self._repairing:
-            if len(self._ready) >= READ_AHEAD or self._is_torn or self.managed_ledger.closed:
+            if len(self._ready) >= READ_AHEAD or self._is_torn or self._shown.extent is None:
                 return
             if self._dispatcher._hand_over(position):
                 self._ready.append(Job(self, (*position, -1), 0, Entry(entry), None))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from seglog._kernels.entry_batch import CheckedEntries, check_entries
+from seglog._kernels.quiet_ledger import QuietAdds
 from seglog.errors import InvalidArgumentError, LogClosedError, LogFailedError, RecordTooLargeError
 from seglog.ledger.broker_state import BrokerState
 from seglog.ledger.config import TIMESTAMP
@@ -20,21 +21,33 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-class ManagedAppender:
+class ManagedAppender(QuietAdds):
     """The adds of a `ManagedLedger`, whose methods of the same names document them."""
+
+    _tail: ManagedTail
+    interceptors: frozenset[str]
+    _listeners: tuple[Callable[[], None], ...]
 
     def __init__(self, tail: ManagedTail) -> None:
         self._tail = tail
-        self._max_message_bytes = tail.config.max_message_bytes
+        config = tail.config
+        self._max_message_bytes = config.max_message_bytes
+        self._most_entries, self._most_bytes = config.max_entries_per_ledger, config.max_size_per_ledger_bytes
+        self._most_age_ms = config.max_rollover_ms
         # The broker metadata put in front of each entry from now on.
         self.interceptors = tail.config.interceptors
         # Replaced as a whole, with the lock.
-        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._listeners = ()
 
     def add_entry(self, headers_and_payload: "Buffer", n_messages: int | None) -> Position:
         data = headers_and_payload if type(headers_and_payload) is bytes else _as_bytes(headers_and_payload)
         [(ledger_id, entry_ids)] = self._add(check_entries([data], [n_messages], self._max_message_bytes))
         return Position(ledger_id, entry_ids.start)
+
+    def add_built(self, entry: bytes, publish_time_ms: int) -> Position:
+        """Add an entry of one message that was made here, now."""
+        found = self.add_quietly(entry, publish_time_ms)
+        return self.add_entry(entry, None) if found is None else tuple.__new__(Position, found)
 
     def add_entries(self, entries: "Iterable[Buffer | tuple[Buffer, int]]") -> Positions:
         listed = list(entries)

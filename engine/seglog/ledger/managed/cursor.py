@@ -229,15 +229,21 @@ class ManagedCursor:
             return found, after
 
     def _pass_next(self, position: Position) -> bool:
-        """Count an entry as read if it is the one that `read` would return next; return whether it is."""
+        """Count an entry that was just added as read if it is the one that `read` would return next; return whether it
+        is."""
         with self._lock:
-            extent, acknowledged = self._extent(), self._acknowledged
+            extent, acknowledged = self._topic._shown.extent, self._acknowledged
+            if extent is None or not extent.ids or self._is_closed:
+                return False
             ledger_id, entry_id = position
             last = self._read if self._read > acknowledged.mark_delete else acknowledged.mark_delete
             # (Nothing can be between two neighbours of a ledger.)
             if last != (ledger_id, entry_id - 1) and extent.before(position) != extent.up_to(last):
                 return False
-            if (acknowledged.entries and acknowledged.covers(position)) or not extent.holds(position):
+            if acknowledged.entries and acknowledged.covers(position):
+                return False
+            # (An entry that was just added is in the ledger that grows, unless that was sealed meanwhile.)
+            if (extent.ids[-1] != ledger_id or extent.infos[-1].end is not None) and not extent.holds(position):
                 return False
             self._read = position
             return True
@@ -413,9 +419,11 @@ class ManagedCursor:
         grows, and nothing else happens: a journal has it, and the listeners need not know. Return whether it did. For a
         queue, whose jobs mostly end in order."""
         with self._lock:
-            acknowledged, extent = self._acknowledged, self._extent()
+            # (Without calls: each job of a queue comes here.)
+            acknowledged, extent = self._acknowledged, self._topic._shown.extent
             if (
-                acknowledged.mark_delete != (ledger_id, entry_id - 1) or acknowledged.entries or acknowledged.batches
+                extent is None or not extent.ids or self._is_closed
+                or acknowledged.mark_delete != (ledger_id, entry_id - 1) or acknowledged.entries or acknowledged.batches
                 or self._is_due or not self._is_journaled
                 or extent.ids[-1] != ledger_id or extent.infos[-1].end is not None
             ):
