@@ -29,7 +29,7 @@ FLOOR_OF = {room: n for n, rooms in enumerate(FLOORS) for room in rooms}
 
 # Importing one of these costs more than most commands take; whoever needs one imports it where it is used.
 HEAVY = {
-    "numpy", "pyarrow", "pandas", "polars", "pyspark", "google", "pyroaring", "duckdb", "prometheus_client", "fastavro",
+    "numpy", "pyarrow", "pandas", "polars", "pyspark", "google", "pyroaring", "duckdb", "prometheus_client",
     "deltalake", "pyiceberg",
 }
 
@@ -199,7 +199,7 @@ def test_kernels_know_their_neighbours_and_the_lowest_floor():
 
 
 # A folder of kernels uses those before it.
-KERNEL_FLOORS = ["base", "records", "build", "index", "convert", "compact", "entries", "delayed"]
+KERNEL_FLOORS = ["base", "records", "values", "build", "index", "convert", "compact", "entries", "delayed"]
 
 
 def kernel_sources():

@@ -19,7 +19,7 @@ from seglog.wire.json_form import json_text
 from .targets import name_of
 
 if TYPE_CHECKING:
-    from seglog.frames.typed.column_decoder import ColumnDecoder
+    from seglog.frames.typed.column_decoder import Decoder
 
 Text = Literal["utf8", "json", "base64"]
 Asked = Literal["auto", "raw", "kafka"] | Text
@@ -30,7 +30,7 @@ class TypedRecords:
     column. `decoders`: of those that have a schema. `undecodable` counts what could not be decoded, by column."""
 
     def __init__(
-        self, texts: Mapping[str, Literal["utf8", "json"]], decoders: Mapping[str, "ColumnDecoder"], file: str,
+        self, texts: Mapping[str, Literal["utf8", "json"]], decoders: Mapping[str, "Decoder"], file: str,
         undecodable: Counter[str],
     ) -> None:
         self._texts = texts
@@ -50,7 +50,10 @@ class TypedRecords:
             return json.loads(found) if text == "json" else found
         if (decoder := self._decoders.get(name)) is None:
             return b2a_base64(data, newline=False).decode()
-        array, undecodable, failed = decoder.array([data])
+        from seglog.frames.libraries import library
+
+        pyarrow = library("pyarrow")
+        array, undecodable, failed = decoder.array(pyarrow.array([data], pyarrow.binary()))
         if failed is not None:
             from seglog.frames.typed.typed_rows import error_of
 

@@ -13,7 +13,7 @@ from .decoding import Decode, TypedRecords
 from .targets import Place, name_of
 
 if TYPE_CHECKING:
-    from seglog.frames.typed.column_decoder import ColumnDecoder
+    from seglog.frames.typed.column_decoder import Decoder
 
 # A registry's own topic, which has no schemas.
 _SCHEMAS = "_schemas"
@@ -40,7 +40,7 @@ class TypedDump:
         self._texts, self._typed = checked_decode(given)
         self._source = schemas_at(schemas, {})
         self._on_undecodable = on_undecodable
-        self._decoders: dict[tuple[str, str], dict[str, ColumnDecoder]] = {}
+        self._decoders: dict[tuple[str, str], dict[str, Decoder]] = {}
         self.undecodable: Counter[str] = Counter()
 
     def of(self, place: Place) -> Decode | None:
@@ -55,7 +55,7 @@ class TypedDump:
             return None
         if parsed is not None and (internal := InternalRecords.of(parsed.topic)) is not None:
             return internal
-        decoders: dict[str, ColumnDecoder] = {}
+        decoders: dict[str, Decoder] = {}
         if self._typed:
             if parsed is None:
                 raise InvalidArgumentError(
@@ -68,7 +68,7 @@ class TypedDump:
             decoders = self._decoders[where]
         return TypedRecords(self._texts, decoders, str(place.path), self.undecodable)
 
-    def _decoders_of(self, place: Place, topic: str) -> "dict[str, ColumnDecoder]":
+    def _decoders_of(self, place: Place, topic: str) -> "dict[str, Decoder]":
         from seglog.frames.stored import is_stored, stored_partitions
         from seglog.frames.stored_schemas import schemas_near
         from seglog.frames.typed.decoding import Decoding, PartitionPlace

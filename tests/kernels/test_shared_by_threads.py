@@ -42,6 +42,7 @@ EXPECTED = {
     "time_ranges": ("a batch at byte 0, expected at",),
     "growing_batch": ("a batch must contain at least one record",),
     "entry_batch": ("a batch of no entries",),
+    "avro_column": ("schema 7 was added before", "the buffers of this column were taken"),
     "snapshot_metadata": ("before the one before it ends",),
 }
 # These are for any number of threads.

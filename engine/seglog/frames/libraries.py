@@ -8,7 +8,7 @@ from seglog.late_import import late
 # What to install for each, as arguments of pip.
 _INSTALL = {
     "pyarrow": "'seglog[arrow]'", "numpy": "'seglog[arrow]' numpy", "pandas": "'seglog[arrow]' pandas",
-    "polars": "polars", "google": "protobuf", "fastavro": "'seglog[typed]'",
+    "polars": "polars", "google": "protobuf",
     "deltalake": "'seglog[delta]'", "pyiceberg": "'seglog[iceberg]'",
 }
 

@@ -12,7 +12,7 @@ from seglog.frames.options import Text, checked_columns, checked_decode
 from seglog.frames.plan import PartitionSource, places_of
 from seglog.frames.stored import StoredPartition
 from seglog.frames.stored_schemas import schemas_at, schemas_near
-from seglog.frames.typed.column_decoder import ColumnDecoder, OnUndecodable
+from seglog.frames.typed.column_decoder import Decoder, OnUndecodable
 from seglog.frames.typed.decoding import Decoding, Typed
 from seglog.logger import Logger
 from seglog.reading.arguments import Isolation, is_read_committed
@@ -131,7 +131,7 @@ class SourceOptions:
             texts=texts, decoding=decoding,
         )
 
-    def decoders(self) -> dict[str, ColumnDecoder]:
+    def decoders(self) -> dict[str, Decoder]:
         """Those of the keys and values that have a schema and are read, by column.
 
         Raises InvalidArgumentError, NotALogError, SchemaNotFoundError, StorageError.

@@ -20,6 +20,7 @@ from pyroaring import BitMap
 
 import seglog
 from seglog._kernels.arena import ArenaPool
+from seglog._kernels.avro_column import AvroColumn, AvroLayout, AvroProgram, Instruction, NodeKind
 from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
 from seglog._kernels.batch_encode import encode_records
 from seglog._kernels.batch_filter import BatchFilter
@@ -235,6 +236,28 @@ def random_rows(n):
     return rows
 
 
+def avro_column():
+    layout = AvroLayout([(NodeKind.STRUCT_NODE, 0, 2), (NodeKind.FIXED_NODE, 8, 0), (NodeKind.VAR_NODE, 0, 0)])
+    program = AvroProgram(
+        layout, [Instruction.LONG, 1, Instruction.STRING, 2, Instruction.RECORD, 0, 2, 0, 2], b"")
+    values = b"".join(b"\x0a\x04%02d" % (n % 100) for n in range(20_000))
+    ends, shared, kept = array("i", range(0, 4 * 20_001, 4)), [AvroColumn(layout)], []
+
+    def renew():
+        shared[0] = AvroColumn(layout)
+
+    def take():
+        kept[:] = shared[0].buffers()
+        renew()
+
+    def decode():
+        if len(shared[0]) > 200_000:
+            renew()
+        shared[0].decode(ends, values, None, 0, 0, 20_000, schema_id=7)
+
+    return [lambda: shared[0].add(7, program), decode, decode, decode, decode, take, renew]
+
+
 def due_rows():
     shared, pending = [random_rows(30_000)], PendingSet(BitMap)
     encoder, union, runs = SegmentEncoder(1_000, 100), PositionUnion(), DueRuns()
@@ -346,7 +369,7 @@ CASES = {
     **{made.__name__: made for made in (
         iterator_of_batch, column_chunks, rows_of_topic, columns_of_log, finder, batch_packer, message_packer,
         map_of_keys, batch_pieces, index_builder, time_ranges, growing_batch, entry_batch, builders, due_rows, due_runs,
-        snapshot_metadata, file_map, producer_table, log_itself,
+        avro_column, snapshot_metadata, file_map, producer_table, log_itself,
     )},
 }
 

@@ -1,99 +1,147 @@
-"""Decodes Avro's binary encoding with fastavro: bytes to the values of a column, by the writer's schema and ours."""
-from collections.abc import Callable
-from io import BytesIO
+"""Decodes a column of values in Avro's binary encoding, by the schemas that they were written with and the one to read
+with. A kernel reads the bytes, without the interpreter's lock: see avro_program.py."""
+import array as arrays
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from seglog._kernels.avro_column import AvroColumn, AvroProgram, Problem
+from seglog._kernels.status import Status
+from seglog.errors import SchemaNotFoundError
 from seglog.frames.libraries import library
-from seglog.frames.typed.avro_schema import AvroSchema, branches_of, logical_mismatch
+from seglog.frames.typed.avro_program import Compiler, array_of, layout_of
+from seglog.frames.typed.avro_schema import AvroSchema, logical_mismatch
+from seglog.frames.typed.column_decoder import (
+    Failed,
+    FrameFunction,
+    OnUndecodable,
+    confluent_frame,
+    no_frame,
+    with_raw,
+    with_raw_of,
+)
 from seglog.frames.typed.columns import UndecodableValueError
 
-Read = Callable[[bytes, int], Any]      # of (bytes, position) the value
+# In place of the id of a schema: values of the schema that was given; ids are in the frame; a row without one.
+_OWN, _IN_FRAME, _NO_FRAME = -1, -2, -3
 
-
-class AvroFormat:
-    """Reads values as the schema `reader` has them. Can be pickled."""
-
-    def __init__(self, reader: AvroSchema) -> None:
-        self._reader = reader
-        self.column = reader.column
-
-    def read_from(self, writer: AvroSchema) -> Read:
-        """A function that reads what was written with `writer`. Raises UndecodableValueError if ours cannot have it."""
-        fastavro = library("fastavro")
-        mismatch = logical_mismatch(writer, self._reader)
-        if mismatch is not None:
-            raise UndecodableValueError(mismatch)
-        try:
-            wrote = fastavro.parse_schema(writer.plain)
-            reads = None if writer.plain == self._reader.plain else fastavro.parse_schema(self._reader.plain)
-        except Exception as error:      # fastavro has a class for each reason, and some are plain ones
-            raise UndecodableValueError(f"fastavro refuses the schema: {error}") from error
-        read_one, marks = fastavro.schemaless_reader, self._reader.has_unions
-        branches = _Branches(self._reader) if marks else None
-
-        def read(raw: bytes, position: int) -> Any:
-            stream = BytesIO(raw)
-            stream.seek(position)
-            try:
-                value = read_one(stream, wrote, reads, return_named_type=marks)
-            except RecursionError as error:
-                raise UndecodableValueError("nested too deeply") from error
-            except Exception as error:  # as above
-                raise UndecodableValueError(f"not a value of its schema: {error or type(error).__name__}") from error
-            left = len(raw) - stream.tell()
-            if left:
-                raise UndecodableValueError(f"{left} bytes follow the value")
-            return value if branches is None else branches.numbered(value, self._reader.definition)
-
-        return read
-
-
-class _Branches:
-    """Puts the number of its type beside each value of a union: what fastavro tells of it is its name, for named types,
-    and Python's type, for others."""
-
-    def __init__(self, schema: AvroSchema) -> None:
-        self._names = schema.names
-
-    def numbered(self, value: Any, schema: Any) -> Any:
-        schema = self._names.get(schema, schema) if isinstance(schema, str) else schema
-        if isinstance(schema, list):
-            if value is None:
-                return None
-            branches = branches_of(schema)
-            if len(branches) == 1:
-                return self.numbered(_unmarked(value), branches[0])
-            number = self._branch_of(value, branches)
-            return number, self.numbered(_unmarked(value), branches[number])
-        if not isinstance(schema, dict):
-            return value
-        match schema["type"]:
-            case "record":
-                return {f["name"]: self.numbered(value[f["name"]], f["type"]) for f in schema["fields"]}
-            case "array":
-                return [self.numbered(item, schema["items"]) for item in value]
-            case "map":
-                return {key: self.numbered(item, schema["values"]) for key, item in value.items()}
-        return value
-
-    def _branch_of(self, value: Any, branches: list[Any]) -> int:
-        for number, branch in enumerate(branches):
-            branch = self._names.get(branch, branch) if isinstance(branch, str) else branch
-            kind = branch["type"] if isinstance(branch, dict) else branch
-            if isinstance(value, tuple):
-                if isinstance(branch, dict) and branch.get("name") == value[0]:
-                    return number
-            elif kind in _PYTHON and type(value) is _PYTHON[kind]:
-                return number
-        raise UndecodableValueError(f"no type of the union has the value {value!r}")
-
-
-# (A value of a union of int and long, or of float and double, counts as one of the first of them.)
-_PYTHON = {
-    "boolean": bool, "int": int, "long": int, "float": float, "double": float, "bytes": bytes, "string": str,
-    "array": list, "map": dict,
+_WORDS: dict[int, str] = {
+    Status.SHORT: "it ends too early", Status.BAD_VARINT: "a number has more than 64 bits",
+    Status.BAD_SIZE: "a size is negative", Status.BAD_COUNT: "a count is negative",
+    Problem.BAD_INDEX: "{} is no number of a type or symbol",
+    Problem.NO_SYMBOL: "the enum to read with does not have the symbol with the number {}, and no default",
+    Problem.NOT_UTF8: "text is not UTF-8", Problem.NOT_BOOLEAN: "a boolean is neither 0 nor 1",
+    Problem.NOT_INT: "an int has more than 32 bits",
 }
+_Bad = tuple[int, int, int, int, int]       # row, problem, position, detail, schema id
 
 
-def _unmarked(value: Any) -> Any:
-    return value[1] if isinstance(value, tuple) else value
+class AvroDecoder:
+    """The Decoder for Avro. `writer_of`: the schema with this id; it raises UndecodableValueError for one that is none,
+    SchemaNotFoundError, StorageError."""
+
+    def __init__(
+        self, reader: AvroSchema, writer_of: Callable[[int], AvroSchema], frame: FrameFunction,
+        on_undecodable: OnUndecodable,
+    ) -> None:
+        self._reader = reader
+        self._writer_of = writer_of
+        self._frame = frame
+        self._on_undecodable = on_undecodable
+        self.type = reader.column.type if on_undecodable != "raw" else with_raw(reader.column.type)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._layout = layout_of(self._reader.column)
+        self._compiler = Compiler(self._reader, self._layout)
+        # By schema id: the program and the reasons for its failures, or why there is none.
+        self._programs: dict[int, tuple[AvroProgram, list[str]] | Exception] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_layout", "_compiler", "_programs")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def array(self, raw: Any) -> tuple[Any, int, Failed | None]:
+        """As Decoder has it."""
+        column, bad = AvroColumn(self._layout), list[_Bad]()
+        stops = self._on_undecodable == "fail"
+        row = 0
+        if raw.type != (binary := library("pyarrow").binary()):
+            raw = raw.cast(binary)      # (views, as polars has them)
+        validity, offsets, data = raw.buffers()
+        arguments = self._frames(raw)
+        while row < len(raw) and not (stops and bad):
+            row, more = column.decode(
+                offsets, data, validity if raw.null_count else None, raw.offset, row, len(raw), stops=stops, **arguments
+            )
+            bad += more
+            if row < len(raw) and not (stops and bad):
+                program = self._program(column.wanted)
+                column.add(column.wanted, None if isinstance(program, Exception) else program[0])
+        made = array_of(self._reader.column, column.buffers())
+        if stops and bad:
+            return made.slice(0, bad[0][0]), 0, Failed(bad[0][0], self._error(bad[0], raw))
+        if self._on_undecodable == "raw":
+            made = with_raw_of(made, {row for row, *_ in bad}, raw, self.type)
+        return made, len(bad), None
+
+    def _frames(self, raw: Any) -> dict[str, Any]:
+        """How the kernel finds the id of each row."""
+        if self._frame is confluent_frame:
+            return {"schema_id": _IN_FRAME}
+        if self._frame is no_frame:
+            return {"schema_id": _OWN}
+        ids, positions = arrays.array("q"), arrays.array("q")
+        for one in raw.to_pylist():
+            try:
+                schema_id, position = (None, 0) if one is None else self._frame(one)
+            except UndecodableValueError:
+                schema_id, position = _NO_FRAME, 0
+            ids.append(_OWN if schema_id is None else schema_id)
+            positions.append(position)
+        return {"ids": ids, "positions": positions}
+
+    def _program(self, schema_id: int) -> tuple[AvroProgram, list[str]] | Exception:
+        found = self._programs.get(schema_id)
+        if found is None:
+            try:
+                writer = self._reader if schema_id == _OWN else self._writer_of(schema_id)
+                mismatch = logical_mismatch(writer, self._reader)
+                if mismatch is not None:
+                    raise UndecodableValueError(mismatch)
+                found = self._compiler.program(writer)
+            except (UndecodableValueError, SchemaNotFoundError) as error:
+                found = error
+            self._programs[schema_id] = found
+        return found
+
+    def _error(self, bad: _Bad, raw: Any) -> Exception:
+        row, problem, position, detail, schema_id = bad
+        if problem == Problem.NOT_IN_FRAME:
+            try:
+                _, position = self._frame(raw[row].as_py())
+            except UndecodableValueError as error:
+                return error
+            return UndecodableValueError(f"its frame says that the value begins at byte {position}")
+        program = self._programs[schema_id]
+        if isinstance(program, Exception):
+            return program
+        where = "" if schema_id == _OWN else f" (schema id {schema_id})"
+        return UndecodableValueError(f"{_reason(problem, position, detail, program[1], self._reader)}{where}")
+
+
+def _reason(problem: int, position: int, detail: int, reasons: Sequence[str], reader: AvroSchema) -> str:
+    match problem:
+        case Status.TRAILING_BYTES:
+            return f"{detail} bytes follow the value"
+        case Problem.MISMATCH:
+            return f"it cannot be read by the schema: {reasons[detail]}"
+        case Problem.NOT_UUID:
+            return f"not a UUID: the text before byte {position}"
+        case Problem.TOO_MANY_DIGITS:
+            return f"a decimal has more than {detail} digits, before byte {position}"
+        case Problem.TOO_LARGE:
+            return "more than 2 147 483 647 items or bytes in one chunk"
+    return f"not a value of its schema: {_WORDS[problem].format(detail)}, at byte {position}"

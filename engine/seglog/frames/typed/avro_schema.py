@@ -36,6 +36,7 @@ Schema = Any            # parsed JSON
 Names = dict[str, Schema]
 
 _NAMED = {"record", "error", "enum", "fixed"}
+_COLUMNS_MAX = 100_000
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 
@@ -55,7 +56,6 @@ class AvroSchema:
             # Every definition is where its name is used first, so that the schema stands by itself.
             self.definition: Schema = _Inlined(named or {}).of(given, "")
             self.names: Names = dict(_definitions(self.definition))
-            self.has_unions = any(_is_union(part) for part in _parts(self.definition))
             self.column: Column = _Columns(self.names).of(self.definition)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _refused(str(error) or type(error).__name__) from error
@@ -170,11 +170,6 @@ def branches_of(union: list[Schema]) -> list[Schema]:
     return [branch for branch in union if branch != "null"]
 
 
-def _is_union(schema: Schema) -> bool:
-    """Whether it is a union of more than null and one type."""
-    return isinstance(schema, list) and len(branches_of(schema)) > 1
-
-
 def _plain(schema: Schema) -> Schema:
     if isinstance(schema, list):
         return [_plain(branch) for branch in schema]
@@ -195,9 +190,14 @@ class _Columns:
     def __init__(self, names: Names) -> None:
         self._names = names
         self._open: list[str] = []      # the records around the current type
+        self._count = 0
 
     def of(self, schema: Schema) -> Column:
         pyarrow = library("pyarrow")
+        self._count += 1
+        if self._count > _COLUMNS_MAX:
+            # Thirty records, each with two fields of the one before it, would be 2^30 columns.
+            raise ValueError(f"it has more than {_COLUMNS_MAX} columns")
         if isinstance(schema, list):
             branches = branches_of(schema)
             if not schema:
@@ -228,10 +228,11 @@ class _Columns:
             case "fixed":
                 return Plain(pyarrow.binary(fixed_size(schema)))
             case "array":
+                items = self.of(schema["items"])
                 if self._may_be_empty(schema["items"]):
                     # A few bytes could claim 2^63 of them.
                     raise ValueError("an array of items that take no bytes")
-                return Repeated(self.of(schema["items"]))
+                return Repeated(items)
             case "map":
                 return MapColumn(Plain(pyarrow.string()), self.of(schema["values"]))
             case _:

@@ -1,6 +1,6 @@
 """Decodes the bytes of one column: takes off the frame, finds the writer's schema by its id, reads, makes an array."""
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any, Literal, NamedTuple, Protocol
 
 from seglog.errors import SchemaNotFoundError
 from seglog.frames.libraries import library
@@ -23,6 +23,18 @@ class Failed(NamedTuple):
     problem: Exception
 
 
+class Decoder(Protocol):
+    """Makes a typed column from one of bytes. Can be pickled, if its frame can."""
+
+    @property
+    def type(self) -> Any:
+        """The pyarrow.DataType of the column."""
+
+    def array(self, raw: Any) -> tuple[Any, int, Failed | None]:
+        """The Arrow array for one of bytes, how many values could not be decoded, and, with on_undecodable="fail", the
+        first of these: the array ends before it. Raises StorageError, if schemas cannot be fetched."""
+
+
 def confluent_frame(raw: bytes) -> tuple[int | None, int]:
     """A zero byte and the schema's id in four bytes, big-endian."""
     if len(raw) < _CONFLUENT_BYTES or raw[0]:
@@ -38,7 +50,7 @@ def no_frame(_: bytes) -> tuple[int | None, int]:
 
 
 class ColumnDecoder:
-    """Can be pickled, if its frame can.
+    """The Decoder for values that Python reads one by one.
 
     `reader_of`: a function for values that were written with the schema of this id, or with our own (None); it raises
     UndecodableValueError for a schema that ours cannot read, SchemaNotFoundError, StorageError.
@@ -56,18 +68,16 @@ class ColumnDecoder:
         self.type = column.type
         if on_undecodable == "raw":
             assert isinstance(column, Struct)
-            pyarrow = library("pyarrow")
-            self.type = pyarrow.struct([*column.type, pyarrow.field(RAW_FIELD, pyarrow.binary())])
+            self.type = with_raw(column.type)
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_readers": {}}
 
-    def array(self, raw: Sequence[bytes | None]) -> tuple[Any, int, Failed | None]:
-        """The Arrow array, how many values could not be decoded, and, with on_undecodable="fail", the first of these:
-        the array ends before it. Raises StorageError, if schemas cannot be fetched."""
+    def array(self, raw: Any) -> tuple[Any, int, Failed | None]:
+        """As Decoder has it."""
         values: list[Any] = []
         bad: dict[int, Exception] = {}
-        for row, one in enumerate(raw):
+        for row, one in enumerate(raw.to_pylist()):
             if one is None:
                 values.append(None)
                 continue
@@ -83,7 +93,7 @@ class ColumnDecoder:
         return self._made(values, bad, raw)
 
     def _made(
-        self, values: list[Any], bad: dict[int, Exception], raw: Sequence[bytes | None] = ()
+        self, values: list[Any], bad: dict[int, Exception], raw: Any = None
     ) -> tuple[Any, int, Failed | None]:
         try:
             array = self._column.array(values)
@@ -98,15 +108,8 @@ class ColumnDecoder:
                     bad[row], values[row] = error, None
             array = self._column.array(values)
         if self._on_undecodable == "raw":
-            array = self._with_raw(array, bad, raw)
+            array = with_raw_of(array, bad, raw, self.type)
         return array, len(bad), None
-
-    def _with_raw(self, array: Any, bad: dict[int, Exception], raw: Sequence[bytes | None]) -> Any:
-        """The structs with one more field; a row that could not be decoded has its bytes there, and nothing else."""
-        pyarrow = library("pyarrow")
-        kept = pyarrow.array([raw[row] if row in bad else None for row in range(len(array))], pyarrow.binary())
-        mask = pyarrow.array([one is None for one in raw], pyarrow.bool_())
-        return pyarrow.StructArray.from_arrays([*array.flatten(), kept], fields=list(self.type), mask=mask)
 
     def _read(self, schema_id: int | None, raw: bytes, position: int) -> Any:
         reader = self._readers.get(schema_id)
@@ -124,3 +127,19 @@ class ColumnDecoder:
             if schema_id is None:
                 raise
             raise UndecodableValueError(f"{error} (schema id {schema_id})") from error
+
+
+def with_raw(type_: Any) -> Any:
+    """The struct type with one more field, for the bytes of rows that could not be decoded."""
+    pyarrow = library("pyarrow")
+    return pyarrow.struct([*type_, pyarrow.field(RAW_FIELD, pyarrow.binary())])
+
+
+def with_raw_of(array: Any, bad: Collection[int], raw: Any, type_: Any) -> Any:
+    """The structs with one more field; a row that could not be decoded has its bytes there, and nothing else."""
+    pyarrow = library("pyarrow")
+    kept = pyarrow.array(
+        [one.as_py() if row in bad else None for row, one in enumerate(raw)] if bad else [None] * len(raw),
+        pyarrow.binary(),
+    )
+    return pyarrow.StructArray.from_arrays([*array.flatten(), kept], fields=list(type_), mask=raw.is_null())

@@ -3,7 +3,6 @@
 pyarrow could convert a list of dicts by itself, but not to every type (unions, UUIDs, decimals by their bytes), and not
 faster. Every field may be null: a row that could not be decoded, or a null above it, has nothing there.
 """
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,21 +10,23 @@ from seglog.frames.libraries import library
 from seglog.late_import import late
 
 Values = Sequence[Any]
-_DECIMAL_BYTES = {128: 16, 256: 32}
 
 
 class UndecodableValueError(ValueError):
     """A value that its column cannot hold."""
 
 
-class Column(ABC):
+class Column:
     """Makes Arrow arrays of one type. Can be pickled."""
 
     type: Any           # a pyarrow.DataType
 
-    @abstractmethod
     def array(self, values: Values) -> Any:
-        """The values as an Arrow array; None is null. Raises UndecodableValueError."""
+        """The values as an Arrow array; None is null. Raises UndecodableValueError.
+
+        Columns that only Avro has cannot: a kernel fills them.
+        """
+        raise NotImplementedError
 
 
 class Plain(Column):
@@ -54,25 +55,13 @@ class Number(Column):
 
 
 class DecimalColumn(Column):
-    """Decimals from the bytes of their unscaled number, big-endian, two's complement."""
+    """Decimals: their unscaled numbers in 128 or 256 bits."""
 
     def __init__(self, precision: int, scale: int) -> None:
         pyarrow = library("pyarrow")
         if not 1 <= precision <= 76 or not 0 <= scale <= precision:
             raise ValueError(f"no decimal has precision {precision} and scale {scale}; the largest precision is 76")
         self.type = (pyarrow.decimal128 if precision <= 38 else pyarrow.decimal256)(precision, scale)
-        self._limit = 10**precision
-
-    def array(self, values: Values) -> Any:
-        pyarrow = library("pyarrow")
-        width = _DECIMAL_BYTES[self.type.bit_width]
-        raw = bytearray()
-        for value in values:
-            number = 0 if value is None else int.from_bytes(value, "big", signed=True)
-            if not -self._limit < number < self._limit:
-                raise UndecodableValueError(f"a decimal has more than {self.type.precision} digits")
-            raw += number.to_bytes(width, "little", signed=True)
-        return pyarrow.Array.from_buffers(self.type, len(values), [_validity(values), pyarrow.py_buffer(bytes(raw))])
 
 
 class UuidColumn(Column):
@@ -99,8 +88,8 @@ class EnumColumn(Column):
     def __init__(self, symbols: Sequence[str]) -> None:
         pyarrow = library("pyarrow")
         self.type = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
-        self._symbols = list(symbols)
-        self._numbers = {symbol: number for number, symbol in enumerate(self._symbols)}
+        self.symbols = list(symbols)
+        self._numbers = {symbol: number for number, symbol in enumerate(self.symbols)}
 
     def array(self, values: Values) -> Any:
         pyarrow, numbers = library("pyarrow"), self._numbers
@@ -109,7 +98,7 @@ class EnumColumn(Column):
         except KeyError as error:
             raise UndecodableValueError(f"unknown symbol {error}") from error
         return pyarrow.DictionaryArray.from_arrays(
-            pyarrow.array(indices, pyarrow.int32()), pyarrow.array(self._symbols, pyarrow.string())
+            pyarrow.array(indices, pyarrow.int32()), pyarrow.array(self.symbols, pyarrow.string())
         )
 
 
@@ -118,7 +107,7 @@ class OpenEnum(EnumColumn):
 
     def array(self, values: Values) -> Any:
         others = [value for value in dict.fromkeys(values) if value is not None and value not in self._numbers]
-        return EnumColumn([*self._symbols, *others]).array(values) if others else super().array(values)
+        return EnumColumn([*self.symbols, *others]).array(values) if others else super().array(values)
 
 
 class Struct(Column):
@@ -136,9 +125,6 @@ class Struct(Column):
                 columns.append(column.array([None if value is None else value.get(name) for value in values]))
             except UndecodableValueError as error:
                 raise UndecodableValueError(f"{name}: {error}") from error
-        return self._struct(values, columns)
-
-    def _struct(self, values: Values, columns: list[Any]) -> Any:
         pyarrow = library("pyarrow")
         mask = pyarrow.array([value is None for value in values], pyarrow.bool_())
         if not columns:
@@ -147,31 +133,22 @@ class Struct(Column):
 
 
 class Union(Struct):
-    """Values of one of several types, as a struct with a field for each, of which one is set (as Spark's Avro does).
-
-    A value is (number of its type, value).
-    """
+    """Values of one of several types, as a struct with a field for each, of which one is set (as Spark's Avro does)."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         super().__init__([(f"member{number}", column) for number, column in enumerate(columns)])
-
-    def array(self, values: Values) -> Any:
-        return self._struct(values, [
-            column.array([value[1] if value is not None and value[0] == number else None for value in values])
-            for number, (_, column) in enumerate(self.fields)
-        ])
 
 
 class Repeated(Column):
     """Lists."""
 
     def __init__(self, items: Column) -> None:
-        self._items = items
+        self.items = items
         self.type = library("pyarrow").list_(items.type)
 
     def array(self, values: Values) -> Any:
         pyarrow = library("pyarrow")
-        items = self._items.array([item for value in values if value is not None for item in value])
+        items = self.items.array([item for value in values if value is not None for item in value])
         return pyarrow.Array.from_buffers(
             self.type, len(values), [_validity(values), _offsets(values)], children=[items]
         )
@@ -181,17 +158,24 @@ class MapColumn(Column):
     """Maps, from dicts. A key that stands twice in the bytes has its last value."""
 
     def __init__(self, keys: Column, items: Column) -> None:
-        self._keys = keys
-        self._items = items
+        self.keys = keys
+        self.items = items
         self.type = library("pyarrow").map_(keys.type, items.type)
+
+    @property
+    def entries(self) -> Struct:
+        """The keys and values of all maps, as they lie in the array."""
+        entries = Struct([("key", self.keys), ("value", self.items)])
+        entries.type = library("pyarrow").struct([self.type.key_field, self.type.item_field])
+        return entries
 
     def array(self, values: Values) -> Any:
         pyarrow = library("pyarrow")
         there = [value for value in values if value is not None]
         entries = pyarrow.StructArray.from_arrays(
             [
-                self._keys.array([key for value in there for key in value]),
-                self._items.array([item for value in there for item in value.values()]),
+                self.keys.array([key for value in there for key in value]),
+                self.items.array([item for value in there for item in value.values()]),
             ],
             fields=[self.type.key_field, self.type.item_field],
         )

@@ -12,12 +12,14 @@ from typing import Literal, Protocol
 
 from seglog.errors import InvalidArgumentError, NotALogError
 from seglog.format import names
-from seglog.frames.typed.avro import AvroFormat, Read
+from seglog.frames.typed.avro import AvroDecoder
 from seglog.frames.typed.avro_schema import AvroSchema, Names, definitions_in, union_of
 from seglog.frames.typed.column_decoder import (
     ColumnDecoder,
+    Decoder,
     FrameFunction,
     OnUndecodable,
+    Read,
     confluent_frame,
     no_frame,
 )
@@ -103,9 +105,9 @@ class Decoding:
         self._source = source
         self._beside = beside
         self._on_undecodable = on_undecodable
-        self._decoders: dict[str, ColumnDecoder] | None = None
+        self._decoders: dict[str, Decoder] | None = None
 
-    def decoders(self, places: Callable[[], Sequence[PartitionPlace]]) -> dict[str, ColumnDecoder]:
+    def decoders(self, places: Callable[[], Sequence[PartitionPlace]]) -> dict[str, Decoder]:
         """{column: decoder}. `places`: the partitions that are read.
 
         Raises InvalidArgumentError, SchemaNotFoundError, StorageError.
@@ -119,7 +121,7 @@ class Decoding:
 
     def _decoder(
         self, name: str, typed: Typed, topics: Sequence[str], source: SchemaSource | None
-    ) -> ColumnDecoder:
+    ) -> Decoder:
         context = DEFAULT_CONTEXT if typed.subject is None else context_of(typed.subject)
         if typed.schema is None:
             reader = self._reader(name, typed, topics, source)
@@ -131,7 +133,10 @@ class Decoding:
                 hint='use "null" or "fail"',
             )
         frame = typed.frame if callable(typed.frame) else _FRAMES[typed.frame]
-        return ColumnDecoder(reader.column, _Writers(typed, reader, source, context), frame, self._on_undecodable)
+        writers = _Writers(typed, reader, source, context)
+        if isinstance(reader, AvroSchema):
+            return AvroDecoder(reader, writers.avro, frame, self._on_undecodable)
+        return ColumnDecoder(reader.column, writers, frame, self._on_undecodable)
 
     def _reader(
         self, name: str, typed: Typed, topics: Sequence[str], source: SchemaSource | None
@@ -172,7 +177,7 @@ ParsedSchema = AvroSchema | ProtobufSchema | JsonSchema
 
 
 class _Writers:
-    """Gives the function that reads what was written with a schema."""
+    """Gives the schema that values were written with, and the function that reads them."""
 
     def __init__(self, typed: Typed, reader: ParsedSchema, source: SchemaSource | None, context: str) -> None:
         self._typed = typed
@@ -180,28 +185,29 @@ class _Writers:
         self._source = source
         self._context = context
 
+    def avro(self, schema_id: int) -> AvroSchema:
+        """The schema with this id."""
+        writer = self._writer(schema_id)
+        assert isinstance(writer, AvroSchema)
+        return writer
+
     def __call__(self, schema_id: int | None) -> Read:
         if isinstance(self._reader, JsonSchema):        # JSON is read without the schema that it was written with
             return self._reader.read
-        if schema_id is None:
-            return self._read_from(self._reader)
+        writer = self._reader if schema_id is None else self._writer(schema_id)
+        assert isinstance(self._reader, ProtobufSchema)
+        assert isinstance(writer, ProtobufSchema)
+        return self._reader.read_from(writer, has_indexes=self._typed.frame == "confluent")
+
+    def _writer(self, schema_id: int) -> ParsedSchema:
         if self._source is None:
             raise InvalidArgumentError(
                 f"the bytes name the schema {schema_id}, but no schemas were given", hint=_GIVE
             )
         try:
-            writer = _parsed(self._typed, self._source.by_id(schema_id, self._context), self._source, is_writer=True)
+            return _parsed(self._typed, self._source.by_id(schema_id, self._context), self._source, is_writer=True)
         except InvalidArgumentError as error:
             raise UndecodableValueError(str(error)) from error
-        return self._read_from(writer)
-
-    def _read_from(self, writer: ParsedSchema) -> Read:
-        match self._reader, writer:
-            case AvroSchema(), AvroSchema():
-                return AvroFormat(self._reader).read_from(writer)
-            case ProtobufSchema(), ProtobufSchema():
-                return self._reader.read_from(writer, has_indexes=self._typed.frame == "confluent")
-        raise AssertionError(type(writer))
 
 
 _GIVE = 'schemas="https://registry:8081", a folder of schemas, or the directory _schemas-0'

@@ -7,9 +7,9 @@ from seglog.errors import SeglogError, UndecodableRecordError
 from seglog.frames.libraries import library
 
 if TYPE_CHECKING:
-    from seglog.frames.typed.column_decoder import ColumnDecoder, Failed
+    from seglog.frames.typed.column_decoder import Decoder, Failed
 
-Decoders = Mapping[str, "ColumnDecoder"]
+Decoders = Mapping[str, "Decoder"]
 
 
 class TypedRows:
@@ -53,7 +53,7 @@ def decoded(
     for name, decoder in decoders.items():
         if name not in columns:
             continue
-        array, undecodable, failed = decoder.array(batch.column(name).slice(0, len(offsets)).to_pylist())
+        array, undecodable, failed = decoder.array(batch.column(name).slice(0, len(offsets)))
         counts[name] = undecodable
         if failed is not None:
             error = error_of(name, failed, file, offsets[failed.row].as_py())
