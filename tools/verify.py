@@ -19,7 +19,6 @@ from . import report as say
 from .cli import Command
 from .each_place import EachPlace
 from .findings import check, finding_text, fixes, has_unreadable, print_finding
-from .index_files import show_indexes
 from .losses import RecoveryLosses, losses_of, with_advice
 from .options import NumberType, config_option, json_option, metrics_option, paths_argument, progress_option
 from .targets import Place, log_dirs
@@ -91,6 +90,8 @@ def command(
             raise click.UsageError("--indexes reads only batch headers: leave out --level and --witness")
         if only_summary or metrics_file:
             raise click.UsageError("--indexes lists index files: leave out --summary and --metrics")
+        from .index_files import show_indexes  # the rebuilding of indexes comes with it
+
         return show_indexes(paths, dict(settings), no_progress=no_progress, as_json=as_json)
     began = time.monotonic()
     total = Report(path=", ".join(map(str, paths)), level=level)

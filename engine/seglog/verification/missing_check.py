@@ -13,7 +13,7 @@ from pathlib import Path
 
 from seglog.format import names
 from seglog.fs.refusals import refusals
-from seglog.reading.topic_settings import DirectorySettings
+from seglog.late_import import late
 from seglog.state.leader_epochs import LeaderEpochs
 from seglog.verification.findings import Finding
 from seglog.verification.log_dir_checkpoints import LogDirCheckpoints
@@ -79,6 +79,9 @@ class MissingCheck:
 
     def _is_tiered(self) -> bool:
         """Whether the first segments may be in remote storage; their epochs stay."""
+        late("seglog.reading.topic_settings")       # the classes of Kafka's messages come with it
+        from seglog.reading.topic_settings import DirectorySettings
+
         told = DirectorySettings().told(self._directory).get("remote.storage.enable")
         return told is not None and told.value == "true"
 

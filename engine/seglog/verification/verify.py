@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seglog.config import LogConfig
 from seglog.errors import (
@@ -23,6 +24,7 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.fs.lock import is_locked
+from seglog.late_import import late
 from seglog.reading.gaps import GapFinder
 from seglog.reading.listing import settled_log_files
 from seglog.reading.partition import Partition
@@ -39,7 +41,9 @@ from seglog.verification.moving_files import LOOKS, MovingFiles, identity_of_seg
 from seglog.verification.next_start import NextStart
 from seglog.verification.other_files import find_in_other_files, wrote_no_time_indexes
 from seglog.verification.transaction_check import TransactionCheck
-from seglog.verification.witness_check import WitnessCheck
+
+if TYPE_CHECKING:
+    from seglog.verification.witness_check import WitnessCheck
 
 LEVELS = ("headers", "crc", "deep")
 
@@ -168,6 +172,14 @@ class _PartitionCheck:
         every = self._witness_every
         return every > 0 and (is_last or self.report.segments % every == 0)
 
+    def _witness(self, segment: Segment, found: list[Finding]) -> "WitnessCheck | None":
+        if not self._is_witnessed(segment.is_last):
+            return None
+        late("seglog.verification.witness_check")       # OpenSSL comes with it
+        from seglog.verification.witness_check import WitnessCheck
+
+        return WitnessCheck(segment, found)
+
     def _walk_through(
         self, segment: Segment, walk: LogWalk, transactions: TransactionCheck, found: list[Finding], total: int
     ) -> None:
@@ -176,7 +188,7 @@ class _PartitionCheck:
             deep=self._walk.level == "deep",
         )
         transactions.begin(segment)
-        witness = WitnessCheck(segment, found) if self._is_witnessed(segment.is_last) else None
+        witness = self._witness(segment, found)
         for table in walk.tables(segment):
             indexes.see(table)
             transactions.see(table)
