@@ -46,7 +46,8 @@ class CodecUse:
 
 @dataclass(slots=True)
 class Timestamps:
-    """Timestamps along the log. Late: below the largest one before; future: after this machine's clock."""
+    """Timestamps along the log, those of control records too. Late: below the largest one before; future: after this
+    machine's clock."""
 
     now_ms: int
     records: int = 0
@@ -225,15 +226,14 @@ class Survey:
         use.stored_bytes += stored
         use.bare_bytes += self._opened if codec and self._opened else stored
         count = 0
-        if batch.is_control:
-            for count, record in enumerate(records, 1):     # noqa: B007
+        # Markers are records like others in every count: they have offsets, and times that retention goes by.
+        see = self.timestamps.see
+        for count, record in enumerate(records, 1):     # noqa: B007
+            see(record.timestamp, record.offset)
+            if batch.is_control:
                 self._see_control(lines.control_type(record.key), batch.producer_id)
-        else:
-            see = self.timestamps.see
-            for count, record in enumerate(records, 1):     # noqa: B007
-                see(record.timestamp, record.offset)
-            if batch.timestamp_type == 1:
-                self.timestamps.log_append_time += count
+        if batch.timestamp_type == 1:
+            self.timestamps.log_append_time += count
         use.records += count
         self.records += count
         if magic == 2:
@@ -260,6 +260,6 @@ class Survey:
         producer.last_offset = batch.last_offset
         producer.last_timestamp = batch.max_timestamp
         producer.batches += 1
+        producer.records += records
         if not batch.is_control:
-            producer.records += records
             producer.last_sequence = batch.last_sequence

@@ -5,7 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import xml.etree.ElementTree as ET
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,13 +23,16 @@ from seglog.reading.partition import Partition
 from seglog.tools import report
 from seglog.tools.cli import cli
 from seglog.tools.ls import Totals
+from seglog.tools.picture import time_histogram
 from seglog.tools.picture.page import ReportPage
 from seglog.tools.picture.partition import _segments
 from seglog.tools.picture.svg import bytes_scale
+from seglog.tools.picture.time_limits import TimeLimits
 from seglog.tools.picture.timeline import DOTS_MAX, Dots, SegmentSpan, Timeline
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.verification.findings import Report
 from support.browser import answer_of, by_axe, in_browser, needs_axe, needs_chromium
+from support.internal_topics import KRAFT_VERSIONS, kraft
 from support.topics import delayed
 
 T = 1_700_000_000_000
@@ -138,6 +143,130 @@ def test_what_cannot_be_read_is_a_row_of_its_log_dir(mixed, tmp_path):
     hurt.mkdir()
     run("report", mixed.parent, "-o", tmp_path / "page.html")
     assert "orders-1" in (tmp_path / "page.html").read_text()
+
+
+def tables_of(text):
+    """The rows of the page's tables by caption, as text."""
+    found = {}
+    for table in re.findall(r"<table>.*?</table>", text, re.S):
+        rows = (re.findall(r"<td[^>]*>(?:<a[^>]*>)?(.*?)(?:</a>)?</td>", row) for row in table.split("<tr")[1:])
+        found[re.search("<caption>(.*?)</caption>", table)[1]] = [row for row in rows if row]
+    return found
+
+
+@pytest.mark.parametrize("version", KRAFT_VERSIONS)
+def test_the_page_of_a_log_dir_has_the_groups_of_groups_and_the_settings_of_topics(version, tmp_path):
+    run("report", kraft(version), "-o", tmp_path / "page.html")
+    tables = tables_of((tmp_path / "page.html").read_text())
+    expected = {
+        (line["group"], f"{line['topic']}-{line['partition']}"): [
+            f"{line[name]:,}" for name in ("offset", "log_end_offset", "lag")]
+        for line in json_of("groups", kraft(version)) if line["type"] == "committed_offset"
+    }
+    assert len(expected) > 4
+    rows = tables["Committed offsets"]
+    assert {(row[0], row[2]): row[3:6] for row in rows} == expected
+    lags = [int(row[5].replace(",", "")) for row in rows]
+    assert lags == sorted(lags, reverse=True)
+    topics = {line["topic"]: line for line in json_of("topics", kraft(version)) if line["type"] == "topic"}
+    given = {"topic": "", "broker": " (this broker)", "brokers": " (all brokers)"}
+    for name, partitions, here, *settings in tables["Topics"]:
+        told = (topics.get(name) or {}).get("settings") or {}
+        assert (partitions, here) == (("unknown", "1") if name not in topics else (
+            f"{topics[name]['partitions']}", f"{topics[name]['here']}"))
+        shown = {key: f"{one['value']}{given[one['source']]}" for key, one in told.items()}
+        first = [shown.pop(key, "unknown") for key in ("cleanup.policy", "retention.ms", "retention.bytes")]
+        assert settings == [*first, ", ".join(f"{key}={value}" for key, value in shown.items())]
+    assert {row[0] for row in tables["Topics"]} == topics.keys() | {"__cluster_metadata"}
+
+
+def test_the_page_of_a_partition_has_its_settings_and_the_lag_of_its_groups(tmp_path):
+    run("report", kraft("4.4.0") / "orders-1", "-o", tmp_path / "page.html")
+    tables = tables_of((tmp_path / "page.html").read_text())
+    told = json_of("topics", kraft("4.4.0"), "--topic", "orders")[0]["settings"]
+    given = {"topic": "the topic", "broker": "this broker", "brokers": "all brokers"}
+    assert tables["Settings"] == [
+        *([key, one["value"], given[one["source"]]] for key, one in told.items()),
+        ["retention.bytes", "unknown", "server.properties, or else Kafka&#39;s default"],
+    ]
+    assert {(row[0], row[2]): row[5] for row in tables["Committed offsets"]} == {
+        (line["group"], "orders-1"): f"{line['lag']}" for line in json_of("groups", kraft("4.4.0"))
+        if line["type"] == "committed_offset" and line["partition"] == 1
+    }
+
+
+def test_without_a_metadata_log_settings_are_unknown_and_beside_no_broker_nothing_is_said(mixed, tmp_path):
+    for path in (mixed, mixed.parent):
+        run("report", path, "-o", tmp_path / "page.html")
+        assert "ettings are unknown" not in (tmp_path / "page.html").read_text()
+    (mixed.parent / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    for path in (mixed, mixed.parent):
+        run("report", path, "-o", tmp_path / "page.html")
+        assert "ettings are unknown" in (tmp_path / "page.html").read_text()
+    assert tables_of((tmp_path / "page.html").read_text())["Topics"] == [
+        ["orders", "unknown", "1", "unknown", "unknown", "unknown", ""]]
+
+
+def test_a_broken_metadata_log_or_offsets_topic_is_told_on_the_page(tmp_path):
+    data = shutil.copytree(kraft("4.4.0"), tmp_path / "data")
+    for log in data.glob("__c*-0/*.log"):
+        raw = bytearray(log.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        log.write_bytes(raw)
+    for checkpoint in data.glob("__cluster_metadata-0/*.checkpoint"):
+        checkpoint.unlink()
+    for path in (data, data / "orders-0"):
+        run("report", path, "-o", tmp_path / "page.html")
+        text = (tmp_path / "page.html").read_text()
+        assert "The cluster&#39;s metadata cannot be read: " in text
+        assert "Some groups are unknown: " in text
+
+
+@pytest.mark.parametrize(("span_ms", "bar"), [
+    (700, "10 ms"), (14_000, "200 ms"), (60_000, "1000 ms"), (400_000, "5.0 s"), (20 * 60_000, "15.0 s"),
+    (86_400_000, "15 min"), (700 * 86_400_000, "8 d 0 h"),
+])
+def test_bars_fit_the_span_of_the_data(tmp_path, span_ms, bar):
+    with seglog.open(tmp_path / "orders-0", clock=ManualClock(T + span_ms), fsync="never") as log:
+        for n in range(200):
+            log.append(b"value", timestamp=T + n * span_ms // 199)
+    run("report", tmp_path / "orders-0", "-o", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert f"Each bar is {bar.replace('1000 ms', '1.0 s')}," in text
+    drawing = next(svg for svg in re.findall("<svg.*?</svg>", text, re.S) if ">Bytes by time</title>" in svg)
+    assert 24 <= drawing.count("<rect") <= 121
+
+
+def test_a_histogram_of_more_times_than_it_keeps_has_the_same_bars(monkeypatch):
+    monkeypatch.setattr(time_histogram, "STEPS_MAX", 500)
+    few, every = time_histogram.TimeHistogram(), Counter()
+    for n in range(5_000):
+        ms = T + n * 7_919 % 1_000_003
+        few.add(ms, n)
+        every[ms] += n
+    width_ms, bars = few.bars(TimeLimits.of(every), 120)
+    assert few.step_ms > 1
+    assert len(few.counts()) <= 500
+    assert len(bars) <= 120
+    assert dict(bars) == {
+        begin: sum(amount for ms, amount in every.items() if begin <= ms < begin + width_ms) for begin, _ in bars}
+
+
+def test_markers_count_alike_in_every_number_of_the_page(tmp_path):
+    with seglog.open(tmp_path / "orders-0", clock=ManualClock(T)) as log, log.producer(7) as producer:
+        producer.begin()
+        for n in range(3):
+            producer.append(b"value", timestamp=T - 1000 + n)
+        producer.commit()
+    run("report", tmp_path / "orders-0", "-o", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    tables = tables_of(text)
+    assert read(text).facts["records"] == 4
+    assert "<dt>of these, markers</dt><dd>1</dd>" in text
+    assert [row[2] for row in tables["Formats and codecs"]] == ["4"]
+    assert [row[2:4] for row in tables["Producers"]] == [["4", "4"]]
+    largest = re.search("<dt>largest timestamp</dt><dd>(.*?)</dd>", text)[1]
+    assert largest == tables["Segments"][0][7]
 
 
 @pytest.fixture
@@ -291,15 +420,25 @@ def test_a_page_is_not_put_into_the_directory_that_it_shows(mixed):
     assert "which is never changed" in result.stderr
 
 
-def test_without_jinja2_the_extra_is_named(mixed, tmp_path):
-    code = "import sys; sys.modules['jinja2'] = None; from seglog.tools.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "report", mixed, "-o", tmp_path / "page.html"], capture_output=True, text=True,
-        timeout=60, check=False,
+def test_a_page_needs_only_what_a_plain_installation_has(mixed, tmp_path):
+    """Libraries of extras are as if they were not installed."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    plain, *extras = (
+        {re.split(r"[><=; \[]", entry)[0].replace("-", "_") for entry in entries}
+        for entries in (project["dependencies"], *project["optional-dependencies"].values())
     )
+    missing = sorted(set().union(*extras) - plain)
+    assert {"resvg_py", "pyarrow"} <= set(missing)
+    code = f"import sys; sys.modules.update(dict.fromkeys({missing})); from seglog.tools.cli import main; main()"
+    run_so = [sys.executable, "-c", code, "report"]
+    for path in (mixed, mixed.parent):
+        subprocess.run([*run_so, path, "-o", tmp_path / "page.html"], check=True, timeout=120)
+        assert read((tmp_path / "page.html").read_text()).facts["segments"]
+    assert "jinja2" in plain
+    done = subprocess.run(
+        [*run_so, mixed, "-o", tmp_path / "page.png"], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 6
     assert "seglog[report]" in done.stderr
-    assert not (tmp_path / "page.html").exists()
 
 
 @pytest.mark.long

@@ -60,6 +60,16 @@ def test_the_largest_pause_that_is_shown():
     assert limits(*hour(), T + 49 * MINUTE + 30 * DAY + 1)[2] == 1
 
 
+def test_a_partition_of_another_year_is_left_out_whole():
+    """Both ends of it, of 28 partitions; of three, nobody can tell which is wrong."""
+    for there, shown in (27, False), (1, True):
+        ends = {T: there, T + 14_000: there, IN_1970: 1, IN_1970 + 14_000: 1}
+        found = TimeLimits.of(ends, together=2)
+        assert (found.first_ms == IN_1970) == shown
+        assert (found.outside == 2) != shown
+    assert TimeLimits.of({T: 28, T + 14_000: 28, IN_1970: 1, IN_1970 + 1: 1}).outside == 0
+
+
 def test_times_without_a_count_are_shown_if_they_are_near():
     assert limits(*hour(), without_a_count=[T - DAY, IN_1970]) == (T - DAY, T + 49 * MINUTE, 0)
     assert limits(without_a_count=[T, T + DAY]) == (T, T + DAY, 0)
@@ -134,5 +144,5 @@ def test_stats_draws_the_hours(logs, monkeypatch):
     with Partition(logs / "orders-0") as partition:
         _, blocks, ends, out = _drawn(partition, T)
     assert len(set(blocks.strip())) > 1
-    assert ends == "  2026-05-28 20:26:00.000Z … 2026-05-28 23:26:00.000Z"
+    assert ends == "  2026-05-28 20:25:00.000Z … 2026-05-28 23:30:00.000Z"
     assert out.endswith("(1 batch).")

@@ -12,6 +12,8 @@ from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 from .. import report
 from .page import ROWS_MAX, Cell, ReportPage, Section, Table
 from .svg import Drawing, bytes_scale, number_scale, time_scale
+from .time_histogram import TimeHistogram
+from .time_limits import TimeLimits
 
 _BUCKETS = 120
 _SECOND_MS = 1000
@@ -108,42 +110,44 @@ class _Delayed:
     def sections(self, now_ms: int) -> list[Section]:
         if not self.rows and not self.unreadable:
             return [Section("Delayed messages", ["No cursor has a snapshot of delayed messages."])]
-        words = [*self.unreadable]
+        words, drawing = [*self.unreadable], None
         if self.messages:
             due = [
                 f"{sum(n for second, n in self.seconds.items() if second * _SECOND_MS <= now_ms + ms):,} {name}"
                 for name, ms in _HORIZONS
             ]
             words.append(f"Pending: {report.count_of(self.messages, 'message')}; due {', '.join(due)}.")
+            limits = TimeLimits.of({second * _SECOND_MS: count for second, count in self.seconds.items()})
+            if out := limits.words("message", "messages"):
+                words.append(out)
+            drawing = self._histogram(limits)
         table = Table(
             "Buckets", ("cursor", "ledgers", "snapshot", "messages", "first due", "last due", "bytes"),
             self.rows[:ROWS_MAX], (0, 1, 4, 5),
             f"{len(self.rows) - ROWS_MAX:,} more: seglog delayed buckets." if len(self.rows) > ROWS_MAX else "",
         )
         words.append("Messages that are in no snapshot yet are not counted here: seglog delayed count includes them.")
-        return [Section("Delayed messages", words, self._histogram() if self.messages else None, tables=[table])]
+        return [Section("Delayed messages", words, drawing, tables=[table])]
 
-    def _histogram(self) -> Drawing:
-        first, last = min(self.seconds), max(self.seconds)
-        width = -(-(last - first + 1) // _BUCKETS)
-        bars: Counter[int] = Counter()
+    def _histogram(self, limits: TimeLimits) -> Drawing:
+        due = TimeHistogram()
         for second, count in self.seconds.items():
-            bars[(second - first) // width] += count
-        most = max(bars.values())
+            due.add(second * _SECOND_MS, count)
+        width_ms, bars = due.bars(limits, _BUCKETS)
+        most = max(count for _, count in bars)
         drawing = Drawing(
             "Delayed messages by due time",
-            f"{self.messages:,} messages, due from {report.moment(first * _SECOND_MS)} to "
-            f"{report.moment(last * _SECOND_MS)}; at most {most:,} in {report.duration(width * _SECOND_MS)}.",
+            f"{self.messages:,} messages, due from {report.moment(limits.earliest_ms)} to "
+            f"{report.moment(limits.latest_ms)}; at most {most:,} in {report.duration(width_ms)}.",
             height=240,
         )
-        end_ms = (first + width * (max(bars) + 1)) * _SECOND_MS
-        x = time_scale(first * _SECOND_MS, end_ms, drawing.left, drawing.right)
+        x = time_scale(bars[0][0], bars[-1][0] + width_ms, drawing.left, drawing.right)
         y = number_scale(0, most, drawing.bottom, drawing.top)
         drawing.axes(x, y)
-        for n, count in sorted(bars.items()):
-            begin_ms = (first + n * width) * _SECOND_MS
-            drawing.told_rectangle(
-                "plain", x(begin_ms), y(count), x(begin_ms + width * _SECOND_MS) - x(begin_ms) - 0.5,
-                drawing.bottom - y(count), f"{report.moment(begin_ms)}: {report.count_of(count, 'message')}",
-            )
+        for begin_ms, count in bars:
+            if count:
+                drawing.told_rectangle(
+                    "plain", x(begin_ms), y(count), x(begin_ms + width_ms) - x(begin_ms) - 0.5,
+                    drawing.bottom - y(count), f"{report.moment(begin_ms)}: {report.count_of(count, 'message')}",
+                )
         return drawing

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seglog.errors import SeglogError
+from seglog.state.checkpoints import TopicPartition
 from seglog.verification.findings import Report, Severity
 from seglog.verification.verify import verify_partition
 
 from .. import report
 from ..ls import Totals, extent_of
 from ..targets import Place
+from .cluster import Cluster
 from .formats import legend_of, shares_of
 from .page import Cell, ReportPage, Section, Table
 from .svg import Drawing, time_scale
@@ -27,6 +29,7 @@ class _Row:
 
     name: str
     totals: Totals
+    where: TopicPartition | None
     start_offset: int = 0
     end_offset: int = 0
     found: Report | None = None
@@ -40,7 +43,7 @@ class _Row:
 def log_dir_page(
     path: Path, places: Sequence[Place], settings: Mapping[str, object], now_ms: int, progress: report.Progress
 ) -> ReportPage:
-    """Read batch headers, and what `verify` finds in them."""
+    """Read batch headers, what `verify` finds in them, and the broker's own topics."""
     rows = []
     for n, place in enumerate(places):
         rows.append(_look(place, settings))
@@ -60,12 +63,17 @@ def log_dir_page(
         ("damaged bytes", f"{whole.damaged_bytes:,}", "damaged_bytes"),
     ]
     shown = rows if len(rows) <= _ROWS_MAX else [*[row for row in rows if row.is_marked], *rows][:_ROWS_MAX]
-    sections = [_bars(shown, len(rows)), _table(shown, len(rows)), _upgrade(path, rows, old, whole.bytes)]
+    cluster = Cluster(places)
+    ends = {row.where: row.end_offset for row in rows if row.where is not None and not row.error}
+    sections = [
+        _bars(shown, len(rows)), _table(shown, len(rows)), *cluster.topics(row.where for row in rows if row.where),
+        *cluster.groups(ends), _upgrade(path, rows, old, whole.bytes),
+    ]
     return ReportPage(path.resolve().name, str(path), report.moment(now_ms), facts, sections)
 
 
 def _look(place: Place, settings: Mapping[str, object]) -> _Row:
-    row = _Row(place.name, Totals())
+    row = _Row(place.name, Totals(), place.topic_partition())
     try:
         with place.open(settings) as partition:
             for segment in partition.segments:
@@ -82,8 +90,8 @@ def _bars(rows: Sequence[_Row], count: int) -> Section:
     timed = [row for row in rows if row.totals.first_timestamp >= 0]
     if not timed:
         return Section("Partitions over time", ["No batch has a timestamp."])
-    limits = TimeLimits.of(Counter(
-        ms for row in timed for ms in (row.totals.first_timestamp, row.totals.max_timestamp)))
+    ends = Counter(ms for row in timed for ms in (row.totals.first_timestamp, row.totals.max_timestamp))
+    limits = TimeLimits.of(ends, together=2)        # a partition as a whole may be of another year
     drawing = Drawing(
         "Partitions over time",
         f"{count} partitions from {report.moment(limits.earliest_ms)} to {report.moment(limits.latest_ms)}; the table "

@@ -1,26 +1,30 @@
 """A page: facts, then sections of text, a drawing and tables. It is self-contained: no scripts, no network."""
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 
 from seglog._version import __version__
-from seglog.errors import InvalidArgumentError, MissingLibraryError
+from seglog.errors import InvalidArgumentError
 
 from ..report import printable
 from .svg import STYLE, Drawing
 
 # The most rows of a table; the others are counted. Ten thousand segments would make a page of several MB.
 ROWS_MAX = 300
+# Letters that a cell has on one line.
+_PROSE = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table. `link`: the anchor it links to; `anchor`: its own anchor; `kind`: a CSS class."""
+    """A cell of a table. `link`: the anchor it links to; `anchor`: its own anchor; `kind`: a CSS class. `styles`: all
+    its classes, which its table sets."""
 
     text: str
     link: str = ""
     anchor: str = ""
     kind: str = ""
+    styles: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,15 @@ class Table:
     more: str = ""
 
     def cells(self) -> list[list[Cell]]:
-        return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in self.rows]
+        return [[self._styled(n, cell) for n, cell in enumerate(row)] for row in self.rows]
+
+    def _styled(self, column: int, cell: Cell | str) -> Cell:
+        cell = cell if isinstance(cell, Cell) else Cell(cell)
+        is_left = column in self.left
+        # What is longer than the name of a segment is read as text: it breaks, within a width that can be read.
+        is_prose = is_left and len(cell.text) > _PROSE
+        styles = [*(["left"] if is_left else []), *(["prose"] if is_prose else []), *([cell.kind] if cell.kind else [])]
+        return replace(cell, styles=" ".join(styles))
 
 
 @dataclass(slots=True)
@@ -57,11 +69,8 @@ class ReportPage:
     sections: list[Section]
 
     def html(self) -> str:
-        """Render the page. Raises MissingLibraryError without jinja2."""
-        try:
-            import jinja2
-        except ImportError:
-            raise MissingLibraryError("an HTML page needs jinja2", hint="pip install 'seglog[report]'") from None
+        import jinja2
+
         environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
         template = resources.files(__package__).joinpath("page.html.j2").read_text("utf-8")
         drawings = [section.drawing.render(n) if section.drawing else "" for n, section in enumerate(self.sections)]

@@ -17,6 +17,7 @@ from .. import records as lines
 from .. import report
 from ..survey import Survey
 from ..writer import infer
+from .cluster import Cluster, neighbours
 from .conversion import conversion_sections
 from .formats import legend_of, shares_of
 from .page import ROWS_MAX, Cell, ReportPage, Section, Table
@@ -41,11 +42,12 @@ def partition_page(
     found = verify_partition(partition)
     sections = [
         _segments(partition, timeline, found),
-        *([_bytes_by_time(timeline)] if timeline.minutes else []),
+        *([_bytes_by_time(timeline)] if timeline.sizes else []),
         *([_batches(survey), _codecs(survey)] if survey.batches else []),
         _findings(partition, found),
         *conversion_sections(partition),
         _retention(partition, settings, now_ms, told),
+        *_of_cluster(partition, survey.log_end_offset),
         *([_producers(survey)] if survey.producers or survey.transactions.other_control_records else []),
     ]
     facts = _facts(survey, infer(partition, survey).text)
@@ -53,12 +55,14 @@ def partition_page(
 
 
 def _facts(survey: Survey, writer: str) -> list[tuple[str, str, str]]:
-    times = survey.timestamps
+    times, seen = survey.timestamps, survey.transactions
+    markers = seen.committed + seen.aborted + seen.other_control_records
     facts = [
         ("segments", f"{survey.segments:,}", "segments"),
         ("bytes", f"{survey.bytes:,}", "bytes"),
         ("batches", f"{survey.batches:,}", "batches"),
         ("records", f"{survey.records:,}", "records"),
+        *([("of these, markers", f"{markers:,}", "")] if markers else []),
         ("first offset", f"{survey.first_offset:,}", "first_offset"),
         ("log end offset", f"{survey.log_end_offset:,}", "log_end_offset"),
         ("damaged batches", f"{len(survey.lost):,}", "damaged_batches"),
@@ -68,8 +72,8 @@ def _facts(survey: Survey, writer: str) -> list[tuple[str, str, str]]:
         facts += [
             ("smallest timestamp", report.moment(times.smallest), ""),
             ("largest timestamp", report.moment(times.largest), ""),
-            ("out of order", f"{times.late:,}", "late"),
-            ("in the future", f"{times.future:,}", "future"),
+            ("records out of order", f"{times.late:,}", "late"),
+            ("records in the future", f"{times.future:,}", "future"),
         ]
     return facts
 
@@ -369,6 +373,12 @@ def _retention(partition: Partition, settings: Mapping[str, object], now_ms: int
     more = f"{len(goes) - ROWS_MAX:,} more: seglog stats --timestamps." if len(goes) > ROWS_MAX else ""
     table = Table("By retention.ms", ("segment", "size", "as old as", "deleted", "waits for"), rows, (0, 2, 3, 4), more)
     return Section("What retention takes", words, tables=[table])
+
+
+def _of_cluster(partition: Partition, log_end_offset: int) -> list[Section]:
+    """The topic's settings and the groups that read it, if the directory is a broker's."""
+    cluster, where = Cluster(neighbours(partition.path)), (partition.topic, partition.partition)
+    return [*cluster.settings(partition.topic), *cluster.groups({where: log_end_offset}, only=where)]
 
 
 def _producers(survey: Survey) -> Section:

@@ -26,13 +26,14 @@ class TimeLimits:
     outside: int
 
     @classmethod
-    def of(cls, times: Mapping[int, int]) -> "TimeLimits":
+    def of(cls, times: Mapping[int, int], *, together: int = 1) -> "TimeLimits":
         """`times`: how many there are of each, in ms; 0 for one that counts only if it is near the others. At least
-        one."""
+        one. `together`: how many belong to one thing, which may be left out as a whole."""
         order = sorted(times)
         counts = [times[ms] for ms in order]
         total = sum(counts)
-        spare = max(total // _PART, 1) if total >= _LEAST else 0
+        whole = together if total >= _LEAST * together else 1
+        spare = max(total // _PART, whole) if total >= _LEAST else 0
         below = list(accumulate(counts))
         above = list(accumulate(reversed(counts)))[::-1]
         # The core, without as many as may be left out on either side; then what is not far from it.

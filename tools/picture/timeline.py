@@ -7,11 +7,11 @@ from seglog.errors import StorageError
 from seglog.reading.partition import Partition
 
 from ..ls import Totals, extent_of
+from .time_histogram import TimeHistogram
 from .time_limits import TimeLimits
 
 # The most batches drawn whose time goes back, and as many that lie in the future; all are counted.
 DOTS_MAX = 2_000
-_MINUTE_MS = 60_000
 
 
 @dataclass(slots=True)
@@ -43,12 +43,11 @@ class Dots:
 
 @dataclass(slots=True)
 class Timeline:
-    """`minutes`, `batches`: bytes and number of batches by the minute of their largest timestamp."""
+    """`sizes`: bytes of batches by their largest timestamp."""
 
     now_ms: int
     segments: list[SegmentSpan] = field(default_factory=list)
-    minutes: Counter[int] = field(default_factory=Counter)
-    batches: Counter[int] = field(default_factory=Counter)
+    sizes: TimeHistogram = field(default_factory=TimeHistogram)
     late: Dots = field(default_factory=Dots)
     future: Dots = field(default_factory=Dots)
     _largest_ms: int = -1
@@ -71,8 +70,7 @@ class Timeline:
                 self._see(batch.last_offset, ms, batch.size_bytes)
 
     def _see(self, offset: int, ms: int, size_bytes: int) -> None:
-        self.minutes[ms // _MINUTE_MS] += size_bytes
-        self.batches[ms // _MINUTE_MS] += 1
+        self.sizes.add(ms, size_bytes)
         if ms > self.now_ms:
             self.future.add(offset, ms)
         if ms < self._largest_ms:
@@ -87,26 +85,14 @@ class Timeline:
         for span in self.segments:
             times.update({ms: 0 for ms in (span.totals.first_timestamp, span.totals.max_timestamp) if ms >= 0})
         earliest_ms = min(times, default=0)
-        for minute, count in self.batches.items():
-            times[max(minute * _MINUTE_MS, earliest_ms)] += count
+        for ms, count in self.sizes.counts().items():
+            times[max(ms, earliest_ms)] += count
         found = TimeLimits.of(times)
-        if found.last_ms < found.latest_ms and found.last_ms % _MINUTE_MS == 0:
-            return replace(found, last_ms=found.last_ms + _MINUTE_MS - 1)       # the end of its minute
+        step_ms = self.sizes.step_ms
+        if found.last_ms < found.latest_ms and found.last_ms % step_ms == 0:
+            return replace(found, last_ms=found.last_ms + step_ms - 1)       # the end of its step
         return found
 
-    def bytes_by(self, buckets: int) -> tuple[int, list[tuple[int, int]]]:
-        """Return (ms per bucket, [(start in ms, bytes)]): at most `buckets`, of whole minutes, without gaps; within the
-        limits."""
-        if not self.minutes:
-            return _MINUTE_MS, []
-        limits = self.limits()
-        begin, end = limits.first_ms // _MINUTE_MS, limits.last_ms // _MINUTE_MS
-        shown = [minute for minute in self.minutes if begin <= minute <= end]
-        first, last = min(shown), max(shown)
-        width = -(-(last - first + 1) // buckets)
-        sums: Counter[int] = Counter()
-        for minute in shown:
-            sums[(minute - first) // width] += self.minutes[minute]
-        return width * _MINUTE_MS, [
-            ((first + n * width) * _MINUTE_MS, sums[n]) for n in range((last - first) // width + 1)
-        ]
+    def bytes_by(self, bars: int) -> tuple[int, list[tuple[int, int]]]:
+        """Return (ms per bar, [(start in ms, bytes)]): at most so many `bars`, without gaps; within the limits."""
+        return self.sizes.bars(self.limits(), bars) if self.sizes else (1, [])
