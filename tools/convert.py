@@ -328,7 +328,7 @@ def _convert_partition(
     if backup is None:
         plan = plan_from_options(src, dst, options, replace=resume, progress=reading)
     else:
-        plan = plan_in_place(src, backup, options, progress=reading)
+        plan = plan_in_place(src, backup, options, resumes=resume, keeps_large=True, progress=reading)
     if not copies and plan.changes_nothing:
         watch.close()
         row = PartitionRow.of_no_change(plan, time.monotonic() - began_s)

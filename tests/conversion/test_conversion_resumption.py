@@ -2,6 +2,8 @@
 import os
 import random
 import shutil
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,14 @@ from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.conversion import directory, resumption
 from seglog.conversion.directory import Options, plan_from_options, run
+from seglog.conversion.in_place import RolledBack, is_converted, plan_in_place, roll_back
 from seglog.conversion.log_dir import convert_log_dir
 from seglog.conversion.proof import PROOF_FILE
 from seglog.conversion.resumption import NOTES_FILE
-from seglog.fs.staging import leftovers
-from support.command import seglog
+from seglog.fs.staging import beside_leftovers, leftovers
+from support.command import seglog, seglog_json
 from support.conversion import UnsyncedFs, copied, log_files, source_of
+from support.faultfs import RecordingFs
 from support.golden import golden_cases
 from support.mutations import mend_checksums
 
@@ -281,3 +285,126 @@ def test_the_command_says_what_it_took_over(disk):
     said = seglog("convert", source, target, "--resume").stdout
     assert f"{taken} segment{'s' if taken > 1 else ''} converted by an earlier run, read and compared again" in said
     assert Path(target / PROOF_FILE).exists()
+
+
+# --- in place ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(disk, tmp_path):
+    """(partition, directory of backups, options)"""
+    return disk[0], tmp_path / "backups", disk[2]
+
+
+def planned_in_place(place, *, resumes, fs=None):
+    partition, backups, options = place
+    return plan_in_place(partition, backups, options, resumes=resumes, keeps_large=True, fs=fs or UnsyncedFs())
+
+
+def killed_in_place(place, at, *, resumes=False):
+    child = os.fork()
+    if child == 0:
+        try:
+            planned_in_place(place, resumes=resumes).run(
+                lambda done, total: os._exit(9) if done >= at * total else None)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def left_of(place):
+    return beside_leftovers(place[1] / place[0].name)
+
+
+def in_its_place(place):
+    """What is in the place of the partition after a conversion in place: see `content`."""
+    assert sorted(path.name for path in place[1].iterdir()) == [".lock", "orders-0", "orders-0.seglog-exchange"]
+    return content(place[0])
+
+
+def test_a_conversion_in_place_goes_on_behind_what_a_killed_run_had_finished(disk, place, converted):
+    expected, everything, old = whole(disk), list(converted), log_files(place[0])
+    del converted[:]
+    assert killed_in_place(place, 0.999)
+    assert log_files(place[0]) == old
+    assert planned_in_place(place, resumes=True).run().resumed == len(everything) - 1
+    assert converted == everything[-1:]
+    assert in_its_place(place) == expected
+    assert log_files(place[1] / "orders-0") == old
+
+
+def test_kills_of_a_conversion_in_place_at_any_moment_lead_to_the_same_partition(disk, place):
+    expected, old = whole(disk), log_files(place[0])
+    for at in (0.0, 0.3, 0.6, 0.6, 0.9, 0.95):
+        killed_in_place(place, at, resumes=True)
+        assert log_files(place[0]) == old
+    planned_in_place(place, resumes=True).run()
+    assert in_its_place(place) == expected
+
+
+def test_without_resume_or_for_other_options_a_conversion_in_place_begins_anew(place):
+    assert killed_in_place(place, 0.999)
+    assert len(left_of(place)) == 1
+    partition, backups, options = place
+    other = replace(options, codec="lz4")
+    assert planned_in_place((partition, backups, other), resumes=True).run().resumed == 0
+    assert left_of(place) == []
+    assert roll_back(partition, backups, fs=UnsyncedFs()) is RolledBack.RESTORED
+    assert killed_in_place(place, 0.999)
+    assert planned_in_place(place, resumes=False).run().resumed == 0
+    assert left_of(place) == []
+
+
+def test_a_partition_that_was_written_to_after_the_kill_is_converted_anew(place, converted):
+    assert killed_in_place(place, 0.999)
+    log = max(place[0].glob("*.log"))
+    os.utime(log, ns=(log.stat().st_atime_ns, log.stat().st_mtime_ns + 1))
+    assert planned_in_place(place, resumes=True).run().resumed == 0
+    assert len(converted) == len(list((place[1] / "orders-0").glob("*.log")))
+
+
+def test_an_interrupt_in_place_keeps_what_is_finished_and_a_rollback_removes_it(place, monkeypatch):
+    monkeypatch.setattr(directory, "LARGE_BYTES", 1)
+    old = log_files(place[0])
+    with pytest.raises(KeyboardInterrupt) as caught:
+        planned_in_place(place, resumes=False).run(Stop(0.999))
+    kept, = left_of(place)
+    assert str(kept) in caught.value.__notes__[0]
+    assert roll_back(place[0], place[1], fs=UnsyncedFs()) is RolledBack.NOTHING_CONVERTED
+    assert left_of(place) == []
+    assert log_files(place[0]) == old
+
+
+def test_power_cuts_in_a_resumed_conversion_in_place_leave_the_old_or_the_new(place, tmp_path):
+    assert killed_in_place(place, 0.999)
+    old = log_files(place[0])
+    recording = RecordingFs(tmp_path, UnsyncedFs())
+    plan = planned_in_place(place, resumes=True, fs=recording)
+    assert plan.run().resumed > 0
+    recording.mark("returned")
+    new, seen = content(place[0])[0], Counter()
+    for state in recording.crash_states(limit=200, seed=3):
+        with state.materialise() as other:
+            cut = other / "logs/orders-0", other / "backups", place[2]
+            stands = is_converted(*cut[:2], fs=UnsyncedFs())
+            assert stands or not state.marks, state.story()
+            assert log_files(cut[0]) == (new if stands else old), state.story()
+            if not stands:
+                planned_in_place(cut, resumes=True).run()
+                assert log_files(cut[0]) == new, state.story()
+            assert left_of(cut) == [], state.story()
+            seen[stands] += 1
+    assert min(seen[True], seen[False]) > 2
+
+
+def test_the_command_goes_on_in_place_within_the_partitions_of_a_log_dir(place):
+    partition, backups, _ = place
+    segments = len(list(partition.glob("*.log")))
+    assert killed_in_place((partition, backups, Options(codec="zstd")), 0.999)
+    rows = seglog_json(
+        "convert", partition.parent, "--in-place", "--backup", backups, "--codec", "zstd", "--resume", "--apply")
+    assert [(row["status"], row["skipped"]) for row in rows if row["type"] == "partition"] == [
+        ("converted", segments - 1)]
+    rows = seglog_json(
+        "convert", partition.parent, "--in-place", "--backup", backups, "--codec", "zstd", "--resume", "--apply")
+    assert [row["status"] for row in rows if row["type"] == "partition"] == ["skipped"]

@@ -46,7 +46,7 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, lock_log_dir
 from seglog.fs.partition_locks import holder_of, names_of
 from seglog.fs.refusals import refusals
-from seglog.fs.staging import Staging, remove_leftovers
+from seglog.fs.staging import Staging, leftovers, remove_leftovers
 from seglog.reading.arguments import checked_path
 from seglog.reading.partition import Partition
 from seglog.segment.segment import Segment
@@ -241,12 +241,11 @@ def run(
         ):
             resumption = Resumption.begin(
                 plan.fs, staging, plan.made_from(), views(plan.profile, source.segments[0].dialect).target,
-                plan.config, resumes=plan.replace and not plan.profile.erased,
+                plan.config, left_over=leftovers(log_dir) if plan.replace and not plan.profile.erased else (),
             )
             if clears and plan.replace:
                 remove_leftovers(plan.fs, log_dir, but=resumption.directories)
-            is_kept = keeps_large and plan.size_bytes >= LARGE_BYTES
-            with _keeping_what_is_done(staging, resumption, len(plan.segments), keeps=is_kept):
+            with keeping_what_is_done(plan, staging, resumption, keeps_large=keeps_large):
                 result = build(plan, source, staging, progress, resumption)
             staging.publish()
         if clears and plan.replace:
@@ -263,18 +262,16 @@ def build(
 
 
 @contextmanager
-def _keeping_what_is_done(
-    staging: Staging, resumption: Resumption, segments: int, *, keeps: bool
-) -> Iterator[None]:
-    """Keep the staging if an interrupt comes once a segment is converted, with a note at the interrupt."""
+def keeping_what_is_done(plan: Plan, staging: Staging, resumption: Resumption, *, keeps_large: bool) -> Iterator[None]:
+    """Keep the staging if an interrupt comes once a segment is converted, with a note at the interrupt; see `run`."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        if keeps and resumption.noted:
+        if keeps_large and plan.size_bytes >= LARGE_BYTES and resumption.noted:
             staging.keep()
             interrupt.add_note(
-                f"what is converted ({resumption.noted} of {segments} segments) is kept in {staging.path}: --resume"
-                " continues there, and a run without it removes it"
+                f"what is converted ({resumption.noted} of {len(plan.segments)} segments) is kept in {staging.path}:"
+                " --resume continues there, and a run without it removes it"
             )
         raise
 

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from seglog.conversion.directory import AnyPath, Options, build, refuse_locked
+from seglog.conversion.directory import AnyPath, Options, build, keeping_what_is_done, refuse_locked
 from seglog.conversion.exchange_journal import SUFFIX, ExchangeJournal, ExchangeState, logs_of
 from seglog.conversion.plan import Plan, Progress, Result, make_plan
+from seglog.conversion.proof import views
+from seglog.conversion.resumption import Resumption
 from seglog.errors import InvalidArgumentError, NotALogError, StorageError, UnfinishedChangeError
 from seglog.format import names
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
@@ -46,13 +48,16 @@ def plan_in_place(
     backup: AnyPath,
     options: Options,
     *,
+    resumes: bool = False,
+    keeps_large: bool = False,
     progress: Progress | None = None,
     fs: FileSystem | None = None,
 ) -> Plan:
     """Plan to convert the partition directory `src` in place; `plan.run()` carries it out.
 
     `backup`: a directory, created if it does not exist, which keeps the old partition under its name. First completes
-    or undoes what an interrupted run left there.
+    or undoes what an interrupted run left there. `resumes`: take over the segments that it had converted.
+    `keeps_large`: as in directory.run.
 
     Raises as seglog.convert; InvalidArgumentError for a backup that exists or would be in the log dir, and if the
     partition belongs to another user; StorageError if the file system cannot exchange two names.
@@ -60,14 +65,15 @@ def plan_in_place(
     place = _Place(src, backup, fs or OsFileSystem())
     refuse_locked(place.given)
     with place.locked():
-        place.settle()
+        place.settle(keeps_segments=resumes)
         place.check()
     options = options.as_of(place.partition)
     profile = options.profile()
     with Partition(place.partition, config=options.log_config()) as source:
         return make_plan(
-            source, place.partition, options.to, profile, place.fs, functools.partial(_run, place), progress,
-            options.allow_lossy, proof_every=options.proof_every,
+            source, place.partition, options.to, profile, place.fs,
+            functools.partial(_run, place, resumes, keeps_large), progress, options.allow_lossy,
+            proof_every=options.proof_every,
         )
 
 
@@ -77,9 +83,12 @@ def is_converted(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None)
     if not place.journal.exists():
         return False
     with place.locked():
-        place.settle()
+        place.settle(keeps_segments=True)
         journal = ExchangeJournal.read(place.journal)
-    return journal is not None and journal.is_result(place.partition)
+        found = journal is not None and journal.is_result(place.partition)
+        if found:       # what an earlier run had converted was taken over
+            remove_beside_leftovers(place.fs, place.backup)
+    return found
 
 
 def has_traces(src: AnyPath, backup: AnyPath) -> bool:
@@ -106,18 +115,26 @@ def roll_back(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None) ->
         return place.roll_back()
 
 
-def _run(place: "_Place", plan: Plan, progress: Progress | None) -> Result:
+def _run(place: "_Place", resumes: bool, keeps_large: bool, plan: Plan, progress: Progress | None) -> Result:
     with place.locked():
-        place.settle()
+        place.settle(keeps_segments=resumes)
         place.check()
         remove_leftovers(place.fs, place.partition.parent)
+        left_over = beside_leftovers(place.backup)
         with (
             Partition(plan.source, config=plan.config) as source,
             Staging.beside(place.fs, place.backup) as staging,
         ):
             place.check_exchange(staging)
-            result = build(plan, source, staging, progress)
+            resumption = Resumption.begin(
+                place.fs, staging, plan.made_from(), views(plan.profile, source.segments[0].dialect).target,
+                plan.config, left_over=() if plan.profile.erased else left_over,
+            )
+            remove_beside_leftovers(place.fs, place.backup, but=resumption.directories)
+            with keeping_what_is_done(plan, staging, resumption, keeps_large=keeps_large):
+                result = build(plan, source, staging, progress, resumption)
             place.exchange(staging)
+        remove_beside_leftovers(place.fs, place.backup)
     if plan.target_end_offset < plan.log_end_offset:
         for name in names_of(place.given):
             lower_offsets(place.fs, name.parent, name.name, plan.target_end_offset)
@@ -248,8 +265,9 @@ class _Place:
             return RolledBack.RESTORED
         return RolledBack.NOTHING_CONVERTED
 
-    def settle(self) -> None:
+    def settle(self, *, keeps_segments: bool = False) -> None:
         """Complete or undo what a killed run left. Raises UnfinishedChangeError if neither is possible.
+        `keeps_segments`: leave the stagings of results that were not finished.
 
         A link is not a backup: exchanging it with the partition would bring a directory from elsewhere into the log
         dir. Raises InvalidArgumentError for one.
@@ -260,7 +278,8 @@ class _Place:
                     "a symbolic link is in the place of a directory of this conversion", file=path,
                     hint="find out what created it, and remove it; a backup is a real directory",
                 )
-        remove_beside_leftovers(self.fs, self.backup)
+        if not keeps_segments:
+            remove_beside_leftovers(self.fs, self.backup)
         if os.path.lexists(self._scratch):
             self.fs.unlink(self._scratch)
         journal = ExchangeJournal.read(self.journal)

@@ -119,8 +119,8 @@ def convert_log_dir_in_place(
     """Convert partitions of the log dir `src` in place (in_place.plan_in_place); yield a row for each. Without `backup`
     it is a dry run.
 
-    Skips a partition that would not change; with `resume` also one that was converted and has its backup. Raises as
-    convert_log_dir.
+    Skips a partition that would not change; with `resume` also one that was converted and has its backup. Of others,
+    `resume` takes over the segments that an earlier run had finished. Raises as convert_log_dir.
     """
     progress: Watch = watch or _unwatched
 
@@ -134,7 +134,8 @@ def convert_log_dir_in_place(
         if resume and is_converted(partition, backup, fs=fs):
             before = Path(backup) / partition.name
             return PartitionRow.of_proof(before, partition, Proof.read(partition / PROOF_FILE))
-        plan = plan_in_place(partition, backup, options, progress=reading, fs=fs)
+        plan = plan_in_place(
+            partition, backup, options, resumes=resume, keeps_large=True, progress=reading, fs=fs)
         if plan.changes_nothing:
             return PartitionRow.of_no_change(plan, time.monotonic() - began_s)
         result = plan.run(progress("converting", partition.name))

@@ -5,7 +5,7 @@ that they name, each is read again before it is taken over, and compared with th
 """
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from seglog.format.compression import decompressor
 from seglog.format.foreign_names import Shape, judged
 from seglog.fs.files import FileSystem, WritableFile
 from seglog.fs.mapping import read_file
-from seglog.fs.staging import Staging, leftovers
+from seglog.fs.staging import Staging
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
 
@@ -53,14 +53,16 @@ class Resumption:
 
     @classmethod
     def begin(
-        cls, fs: FileSystem, staging: Staging, made_from: str, view: View, config: LogConfig, *, resumes: bool
+        cls, fs: FileSystem, staging: Staging, made_from: str, view: View, config: LogConfig, *,
+        left_over: Iterable[Path] = (),
     ) -> "Resumption":
-        """Begin the notes. `resumes`: also look for those of earlier runs. The caller holds the target's log dir.
+        """Begin the notes. `left_over`: stagings in which to look for those of earlier runs. The caller holds the lock
+        of the staging's target.
 
         `view` is what the digest of the target covers. Raises StorageError.
         """
         header = (str(staging.target), made_from, __version__)
-        earlier = list(_earlier_runs(staging, header)) if resumes else []
+        earlier = list(_earlier_runs(staging, left_over, header))
         file = staging.create(NOTES_FILE)
         file.append(format_json(
             _FORMAT, VERSION, target=header[0], made_from=header[1], seglog=header[2]))
@@ -126,8 +128,10 @@ def _reader(directory: Path) -> Callable[[str], bytes]:
     return lambda name: read_file(directory / name)
 
 
-def _earlier_runs(staging: Staging, header: tuple[str, str, str]) -> Iterator[_Earlier]:
-    for directory in leftovers(staging.target.parent):
+def _earlier_runs(
+    staging: Staging, left_over: Iterable[Path], header: tuple[str, str, str]
+) -> Iterator[_Earlier]:
+    for directory in left_over:
         if directory != staging.path and _is_ours(directory):
             with suppress(OSError, SeglogError):
                 segments = _noted(read_file(directory / NOTES_FILE), header)

@@ -313,10 +313,11 @@ def staged_beside(name: str) -> str | None:
     return None if match is None else match["of"]
 
 
-def remove_beside_leftovers(fs: FileSystem, target: AnyPath) -> None:
-    """Remove the `beside_leftovers`. The caller holds the lock that guards the directory of `target`."""
+def remove_beside_leftovers(fs: FileSystem, target: AnyPath, *, but: Collection[Path] = ()) -> None:
+    """Remove the `beside_leftovers`, `but` those. The caller holds the lock that guards the directory of `target`."""
     for path in beside_leftovers(target):
-        _remove_tree(fs, path)
+        if path not in but:
+            _remove_tree(fs, path)
 
 
 def remove_directory(fs: FileSystem, path: AnyPath) -> None:
