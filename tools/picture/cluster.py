@@ -22,7 +22,7 @@ _GIVEN_TO = {"topic": "", "broker": " (this broker)", "brokers": " (all brokers)
 _UNKNOWN = "unknown"
 
 
-class ClusterFacts:
+class ClusterOnDisk:
     """What is known of the cluster to which the log dirs of these partitions belong. `problems`: why it is not all.
     `is_broker`: whether they are a broker's."""
 

@@ -12,7 +12,7 @@ from seglog.verification.verify import verify_partition
 from .. import report
 from ..ls import Totals, extent_of
 from ..targets import Place
-from .cluster import ClusterFacts
+from .cluster import ClusterOnDisk
 from .formats import legend_of, shares_of
 from .page import Cell, ReportPage, Section, Table
 from .svg import Drawing, time_scale
@@ -63,7 +63,7 @@ def log_dir_page(
         ("damaged bytes", f"{whole.damaged_bytes:,}", "damaged_bytes"),
     ]
     shown = rows if len(rows) <= _ROWS_MAX else [*[row for row in rows if row.is_marked], *rows][:_ROWS_MAX]
-    cluster = ClusterFacts(places)
+    cluster = ClusterOnDisk(places)
     ends = {row.where: row.end_offset for row in rows if row.where is not None and not row.error}
     sections = [
         _bars(shown, len(rows)), _table(shown, len(rows)), *cluster.topics(row.where for row in rows if row.where),

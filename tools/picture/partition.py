@@ -17,7 +17,7 @@ from .. import records as lines
 from .. import report
 from ..survey import Survey
 from ..writer import infer
-from .cluster import ClusterFacts, neighbours
+from .cluster import ClusterOnDisk, neighbours
 from .conversion import conversion_sections
 from .formats import legend_of, shares_of
 from .page import ROWS_MAX, Cell, ReportPage, Section, Table
@@ -377,7 +377,7 @@ def _retention(partition: Partition, settings: Mapping[str, object], now_ms: int
 
 def _of_cluster(partition: Partition, log_end_offset: int) -> list[Section]:
     """The topic's settings and the groups that read it, if the directory is a broker's."""
-    cluster, where = ClusterFacts(neighbours(partition.path)), (partition.topic, partition.partition)
+    cluster, where = ClusterOnDisk(neighbours(partition.path)), (partition.topic, partition.partition)
     return [*cluster.settings(partition.topic), *cluster.groups({where: log_end_offset}, only=where)]
 
 
