@@ -1,5 +1,5 @@
 """`seglog tidy`: list what crashes, repairs and deletions have left in a log dir, or remove it."""
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -14,15 +14,20 @@ from .cli import Command
 from .options import apply_option, json_option, paths_argument
 from .targets import log_dirs
 
+# Items of one kind that are shown of a directory.
+_FOLD = 10
+
 
 @click.command(cls=Command)
 @paths_argument
 @click.option("--stray", "with_stray", is_flag=True,
               help="Also partitions that a broker has marked as -stray: the cluster does not know them, or did not.")
+@click.option("--all", "shows_all", is_flag=True,
+              help=f"List every item. Without this, only {_FOLD} of a kind in each directory, and how many more.")
 @apply_option("Do it: remove it. The log dir must not be in use. Without this, or with --dry-run, list it, and change "
               "nothing.")
 @json_option
-def command(paths: Sequence[Path], with_stray: bool, applies: bool | None, as_json: bool) -> int:
+def command(paths: Sequence[Path], with_stray: bool, shows_all: bool, applies: bool | None, as_json: bool) -> int:
     """List what crashes, repairs and deletions have left in the log dirs at PATH: .bak, .deleted and half-written
     files, partitions of deleted topics, and directories that a killed run was building. PATH may also be the --backup
     directory of `convert --in-place` or `erase`: lists what a killed run left there, and journals without a backup.
@@ -43,16 +48,25 @@ def command(paths: Sequence[Path], with_stray: bool, applies: bool | None, as_js
         )
     else:
         if found:
-            print(report.table(
-                ("what", "size", "kind"),
-                [[report.printable(str(one.path)), report.size(one.size_bytes), one.kind] for one in found],
-                left=(0, 2),
-            ))
+            print(report.table(("what", "size", "kind"), _rows(found, len(found) if shows_all else _FOLD), left=(0, 2)))
         would = "" if applies else "would be "
         print(f"{report.count_of(len(found), 'item')}, {report.size(size_bytes)}, {would}removed")
         if not applies:
             print(report.dry_run_text(bool(found)))
     return int(bool(found) and not applies)
+
+
+def _rows(found: Sequence[Litter], most: int) -> Iterator[Sequence[str]]:
+    """A row for each, and for more than `most` of a kind in a directory one row for the others."""
+    grouped: dict[tuple[Path, str], list[Litter]] = {}
+    for one in found:
+        grouped.setdefault((one.path.parent, one.kind), []).append(one)
+    for (directory, kind), group in grouped.items():
+        for one in group[:most]:
+            yield report.printable(str(one.path)), report.size(one.size_bytes), kind
+        if others := group[most:]:
+            size = report.size(sum(one.size_bytes for one in others))
+            yield f"and {report.number(len(others))} more in {report.printable(str(directory))}: --all", size, kind
 
 
 def _log_dirs(path: Path) -> Sequence[Path]:

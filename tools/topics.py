@@ -15,7 +15,7 @@ from . import report
 from .cli import Command
 from .each_place import EachPlace
 from .options import json_option, paths_argument
-from .targets import Place
+from .targets import Place, log_dirs
 
 SOURCES = {"topic": "topic", "broker": "this broker", "brokers": "all brokers"}
 
@@ -72,15 +72,21 @@ def _here(places: Iterable[Place]) -> Mapping[str, Mapping[int, Place]]:
 
 def _metadata_of(paths: Iterable[Path], settings: DirectorySettings) -> tuple[ClusterMetadata | None, str]:
     for path in paths:
-        log_dir = path.resolve()
-        if path.is_file():
-            log_dir = log_dir.parent
-        if names.parse_partition_dir(log_dir.name) is not None and names.has_segments(log_dir):
-            log_dir = log_dir.parent
-        metadata, node_id = settings.metadata(log_dir)
-        if metadata is not None:
-            return metadata, node_id
+        for log_dir in _log_dirs_of(path):
+            metadata, node_id = settings.metadata(log_dir)
+            if metadata is not None:
+                return metadata, node_id
     return None, ""
+
+
+def _log_dirs_of(path: Path) -> Sequence[Path]:
+    """The log dirs that a path is, is above, or is in."""
+    where = path.resolve()
+    if path.is_file():
+        where = where.parent
+    if names.parse_partition_dir(where.name) is not None and names.has_segments(where):
+        return [where.parent]
+    return log_dirs(where) or [where]
 
 
 def _id_on_disk(place: Place) -> str | None:

@@ -235,3 +235,16 @@ def test_what_is_no_log_dir_is_refused(data):
     assert "not a log dir" in seglog("tidy", data / "orders-0", status=4).stderr
     (data.parent / "empty").mkdir()
     assert "not a log dir" in seglog("tidy", data.parent / "empty", status=4).stderr
+
+
+def test_many_items_of_one_kind_are_folded_and_all_of_them_go(data):
+    for n in range(25):
+        (data / f"orders-0/{n:020}.index.tmp").write_bytes(b"123")
+    found = [line for line in seglog_json("tidy", data, status=1) if line["type"] == "litter"]
+    assert len(found) == 25
+    text = seglog("tidy", data, status=1).stdout
+    assert text.count(".index.tmp") == 10
+    assert f"and 15 more in {data}/orders-0: --all" in text
+    assert seglog("tidy", data, "--all", status=1).stdout.count(".index.tmp") == 25
+    seglog("tidy", data, "--apply")
+    assert list(data.rglob("*.tmp")) == []

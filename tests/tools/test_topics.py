@@ -109,3 +109,20 @@ def test_a_metadata_log_that_cannot_be_read_is_reported_and_the_rest_is_shown(tm
 def test_a_partition_directory_finds_the_metadata_of_its_log_dir():
     text = seglog("topics", kraft("4.4.0") / "table-0", "--topic", "table").output
     assert "cleanup.policy = compact   (topic)" in text
+
+
+def test_the_metadata_log_is_found_from_above_the_log_dirs_and_from_the_other_one(tmp_path):
+    shutil.copytree(kraft("4.4.0"), tmp_path / "disks/one")
+    (tmp_path / "disks/two").mkdir()
+    shutil.copy(tmp_path / "disks/one/meta.properties", tmp_path / "disks/two/meta.properties")
+    shutil.move(tmp_path / "disks/one/orders-1", tmp_path / "disks/two/orders-1")
+    expected = [line for line in seglog_json("topics", kraft("4.4.0"), "--topic", "orders") if line["type"] == "topic"]
+    for paths in ([tmp_path / "disks"], [tmp_path / "disks/one", tmp_path / "disks/two"]):
+        lines = seglog_json("topics", *paths, "--topic", "orders")
+        assert [line for line in lines if line["type"] == "topic"] == expected
+    line = seglog_json("topics", tmp_path / "disks/two", "--topic", "orders")[0]
+    assert (line["settings"], line["here"]) == (expected[0]["settings"], 1)
+    # The page of a partition, too: the commits are in the other log dir.
+    page = tmp_path / "page.html"
+    seglog("report", tmp_path / "disks/two/orders-1", "-o", page)
+    assert "Committed offsets" in page.read_text()

@@ -7,13 +7,13 @@ from pathlib import Path
 from seglog.coordinators.stored_groups import StoredGroup, StoredGroups
 from seglog.errors import SeglogError
 from seglog.format import names
-from seglog.reading.cluster_metadata import ClusterMetadata
+from seglog.reading.cluster_metadata import ClusterMetadata, log_dirs_of_node
 from seglog.reading.topic_settings import DirectorySettings, ToldSetting, told_settings
 from seglog.state.checkpoints import TopicPartition
 from seglog.wire.internal_topics import OFFSETS_TOPIC
 
 from .. import report
-from ..targets import Place
+from ..targets import Place, resolve
 from .page import ROWS_MAX, Cell, Section, Table
 
 # Shown of every topic, "unknown" if the cluster does not say it: what decides how long its records live.
@@ -159,9 +159,8 @@ def _log_dirs_of(places: Iterable[Place]) -> Iterable[Path]:
 
 
 def neighbours(directory: Path) -> Sequence[Place]:
-    """The partitions of the log dir that a partition is in, as far as they can be listed; else that one alone."""
-    from ..targets import resolve
-
+    """The partitions of the broker that has this one, in all of its log dirs, as far as they can be listed; else that
+    one alone."""
     with suppress(SeglogError, OSError):
-        return resolve([Path(os.path.realpath(directory)).parent], unreadable=True)
+        return resolve(log_dirs_of_node(Path(os.path.realpath(directory)).parent), unreadable=True)
     return [Place(directory)]
