@@ -85,6 +85,7 @@ def broker(kafka, log_dir):
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": f"{node}@127.0.0.1:{controller_port}",
         "log.cleaner.enable": "false", "log.initial.task.delay.ms": 86_400_000,     # nothing is deleted for a day
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 86_400_000,      # and no transaction aborted
     }
     (log_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)      # so that the broker checks the logs, too
     with tempfile.TemporaryDirectory() as work, (Path(work) / "messages").open("wb") as messages:

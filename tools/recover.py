@@ -13,7 +13,7 @@ from seglog.state.quarantine import offsets_within
 from seglog.upkeep.recover import MODES, Recovery, recover
 from seglog.upkeep.refill import FilledRange
 
-from . import report
+from . import report, targets
 from .cli import Command
 from .each_place import EachPlace
 from .options import PATH, SOURCE, apply_option, config_option, json_option
@@ -28,8 +28,9 @@ from .targets import Place
               help="truncate: end the log at the first damage, as Kafka does. quarantine: move only the damaged bytes "
               f"to {QUARANTINE}/, and keep all later batches with their offsets.")
 @click.option("--from", "sources", metavar="OTHER", type=PATH, multiple=True,
-              help="With --mode quarantine: fill what is damaged or gone from this replica, a partition directory, or "
-              "a log dir that has it. May be repeated: what one replica lacks is asked of the next.")
+              help="With --mode quarantine: fill what is damaged or gone from this replica, a partition directory, "
+              "a log dir that has it, or the directory above several. May be repeated: what one replica lacks is asked "
+              "of the next.")
 @click.option("--out", metavar="DST", type=PATH, help="Recover into the new partition directory DST, at once.")
 @apply_option("Do it: recover SRC itself. Its log dir must not be in use. Without this and --out, or with --dry-run, "
               "change nothing.")
@@ -70,7 +71,7 @@ def command(
     is_dry = not applies and (out is None or applies is False)
     done = recover(
         src, None if is_dry else out, mode=mode, apply=bool(applies), backup=backup if applies else None,
-        sources=[_replica(other, src, is_alone=True) for other in sources], config=dict(settings),
+        sources=_replicas(sources, [src])[0], config=dict(settings),
     )
     is_needed = bool(done.lost or done.repairs or done.filled)
     if as_json:
@@ -93,17 +94,16 @@ def _recover_all(
     if missing:
         raise NotALogError(f"no partition {', '.join(sorted(missing))} in the log dir", file=src)
     done: list[Recovery] = []
-    for place in wanted:
+    replicas = _replicas(sources, [place.directory for place in wanted])
+    for place, has_it in zip(wanted, replicas, strict=True):
         with places.reading(place):
             one = recover(
-                place.directory, mode=mode, apply=applies, backup=backup if applies else None,
-                sources=[
-                    replica for other in sources
-                    if _has_segments_at(replica := _replica(other, place.directory, is_alone=False))
-                ],
+                place.directory, mode=mode, apply=applies, backup=backup if applies else None, sources=has_it,
                 config=settings,
             )
             done.append(one)
+            if one.lost and sources and not has_it:
+                report.note(f"{place.name} is in no directory of --from: nothing was filled")
             if as_json:
                 _print_changes(one, place.name)
                 report.print_json("partition", partition=place.name, **_fields(one))
@@ -124,9 +124,33 @@ def _recover_all(
     return places.status(found=any(one.lost for one in done) or (not applies and is_needed))
 
 
-def _replica(other: Path, directory: Path, *, is_alone: bool) -> Path:
-    """The replica of a partition that OTHER names: itself, or in the log dir of this name."""
-    return other if is_alone and _has_segments_at(other) else other / os.path.basename(os.path.realpath(directory))
+def _replicas(sources: Sequence[Path], directories: Sequence[Path]) -> list[list[Path]]:
+    """The replicas of each of these partitions, in the order of `sources`.
+
+    A source is a partition directory, a log dir, or above log dirs. Raises NotALogError for one that has none of the
+    partitions: then nothing would be filled from it, and what it was to save would be lost.
+    """
+    found: list[list[Path]] = [[] for _ in directories]
+    names = [os.path.basename(os.path.realpath(directory)) for directory in directories]
+    for source in sources:
+        os.stat(source)
+        if _has_segments_at(source):
+            # A copy may have any name, if there is no choice.
+            at = [source if len(names) == 1 or source.resolve().name == name else None for name in names]
+        else:
+            log_dirs = targets.log_dirs(source) or [source]
+            at = [next((log_dir / name for log_dir in log_dirs if _has_segments_at(log_dir / name)), None)
+                  for name in names]
+        if not any(at):
+            whose = names[0] if len(names) == 1 else "any of these partitions"
+            raise NotALogError(
+                f"--from has no replica of {whose}", file=source,
+                hint="pass a partition directory, or the log dir of another broker",
+            )
+        for replicas, replica in zip(found, at, strict=True):
+            if replica is not None:
+                replicas.append(replica)
+    return found
 
 
 def _has_segments_at(path: Path) -> bool:

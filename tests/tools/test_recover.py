@@ -6,6 +6,7 @@ import pytest
 
 import seglog as engine
 from support.command import seglog, seglog_json
+from support.internal_topics import cluster
 from support.killed_command import killed
 
 KIND = "v2-none-ct-k411--flip-earlier-seg"
@@ -214,3 +215,38 @@ def test_a_replica_takes_quarantine_and_must_be_there(brokers):
     assert "--from takes --mode quarantine" in result.stderr
     result = seglog("recover", path, "--mode", "quarantine", "--from", brokers / "nowhere", status=3)
     assert "no such file" in result.stderr
+
+
+def test_replicas_are_found_in_a_log_dir_above_it_and_by_their_own_directory(tmp_path):
+    def damaged(name):
+        shutil.rmtree(tmp_path / "damaged", ignore_errors=True)
+        broken = shutil.copytree(cluster("before", 3), tmp_path / "damaged") / name / f"{0:020}.log"
+        raw = bytearray(broken.read_bytes())
+        raw[70] ^= 1
+        broken.write_bytes(raw)
+        return tmp_path / "damaged"
+
+    log_dir = cluster("before", 1)
+    for source in (log_dir, log_dir.parent, log_dir / "table-0"):
+        for src in (damaged("table-0"), damaged("table-0") / "table-0"):
+            lines = seglog_json("recover", src, "--mode", "quarantine", "--from", source, status=1)
+            assert (lines[-1]["lost_bytes"], lines[-1]["apply"] is None) == (0, False), (source, src)
+
+
+@pytest.mark.parametrize("src", ["", "table-0"])
+def test_a_source_without_a_replica_is_an_error_and_nothing_is_quarantined(tmp_path, src):
+    """Once it was passed over in silence, and what it was to save was quarantined."""
+    data = shutil.copytree(cluster("before", 3), tmp_path / "data")
+    log = data / f"table-0/{0:020}.log"
+    raw = bytearray(log.read_bytes())
+    raw[70] ^= 1
+    log.write_bytes(raw)
+    (tmp_path / "empty").mkdir()
+    said = seglog(
+        "recover", data / src, "--mode", "quarantine", "--from", tmp_path / "empty", "--apply", status=4).stderr
+    assert "--from has no replica of" in said
+    assert str(tmp_path / "empty") in said
+    assert log.read_bytes() == raw
+    shutil.copytree(cluster("before", 1) / "orders-0", tmp_path / "other/orders-0")
+    said = seglog("recover", data, "--mode", "quarantine", "--from", tmp_path / "other", status=1).stderr
+    assert "table-0 is in no directory of --from: nothing was filled" in said
