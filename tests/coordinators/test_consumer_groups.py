@@ -10,6 +10,7 @@ from seglog.coordinators.consumer_group import MemberState
 from seglog.coordinators.group import Group
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.timer import Timer
+from seglog.wire.codec import encode_versioned
 from seglog.wire.error_codes import Errors
 from seglog.wire.internal_topics import encode_key
 from seglog.wire.messages import (
@@ -22,7 +23,14 @@ from seglog.wire.messages import (
     ListGroupsRequest,
     OffsetFetchRequest,
 )
-from seglog.wire.stored_records import ConsumerGroupMetadataKey
+from seglog.wire.stored_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
 from support.models.coordinators import coordinators
 
 TOPICS = {"orders": 4}
@@ -495,6 +503,36 @@ def test_topics_that_no_record_holds_are_refused_and_harm_no_other_member(in_mem
         assert not members.group.is_unwritten
         assert [*members.group.members] == ["a"]
     run(in_memory, what)
+
+
+LAST = 2**31 - 1
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    (ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=LAST)),
+    (ConsumerGroupTargetAssignmentMetadataKey(group_id="g"), ConsumerGroupTargetAssignmentMetadataValue(
+        assignment_epoch=LAST)),
+    (ConsumerGroupTargetAssignmentMetadataKey(group_id="g"), ConsumerGroupTargetAssignmentMetadataValue(
+        assignment_epoch=LAST - 1)),
+    (ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="a"), ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=LAST, previous_member_epoch=LAST, state=1)),
+], ids=lambda one: type(one).__name__)
+def test_a_group_with_a_planted_epoch_serves_members_all_the_same(in_memory, key, value):
+    """After the largest one no other could be stored: each member that joined got an error, for ever."""
+    async def before(members):
+        await members.join("a")
+        stored = PendingAnswer()
+        members.asked.groups.store.store_records("g", [(encode_key(key), encode_versioned(value, 0))], stored.give)
+        assert not await stored
+
+    async def after(members):
+        for name in ("b", "a"):
+            assert (await members.join(name)).error_code == 0
+        await members.settle()
+        assert sorted(members.owned["a"] + members.owned["b"]) == [0, 1, 2, 3]
+        assert len(members.owned["b"]) == 2
+    run(in_memory, before)
+    run(in_memory, after)
 
 
 def test_a_group_that_a_broker_stored_without_an_epoch_is_loaded(in_memory):

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Generator, Iterable, Mapping
 from typing import TypeVar
 
+from seglog.config import MAX_INT
 from seglog.coordinators.assignors import Assignment
 from seglog.coordinators.consumer_group import (
     ConsumerGroup,
@@ -24,6 +25,7 @@ from seglog.coordinators.consumer_group import (
     Subscription,
 )
 from seglog.coordinators.internal_topic import KeyValue
+from seglog.errors import ProtocolError
 from seglog.wire.codec import decode_versioned, encode_versioned
 from seglog.wire.internal_topics import encode_key
 from seglog.wire.stored_records import (
@@ -184,14 +186,17 @@ class StoredConsumerGroup:
     def add(self, key: KafkaMessage, value: bytes | None) -> None:
         """Apply a record. Raises ProtocolError, UnsupportedVersionError."""
         if isinstance(key, ConsumerGroupMetadataKey):
-            self.epoch = None if value is None else decode_versioned(ConsumerGroupMetadataValue, value)[1]
+            epoch = None if value is None else decode_versioned(ConsumerGroupMetadataValue, value)[1]
+            _check_epochs(epoch.epoch if epoch else 0)
+            self.epoch = epoch
         elif isinstance(key, ConsumerGroupPartitionMetadataKey):
             self._has_old_metadata = value is not None
         elif isinstance(key, ConsumerGroupMemberMetadataKey):
             _put(self._members, key.member_id, None if value is None else _subscription(value))
         elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
-            self._target_epoch = None if value is None else decode_versioned(
-                ConsumerGroupTargetAssignmentMetadataValue, value)[1]
+            target = None if value is None else decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, value)[1]
+            _check_epochs(target.assignment_epoch if target else 0)
+            self._target_epoch = target
         elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
             _put(self._target, key.member_id, None if value is None else _assignment(
                 decode_versioned(ConsumerGroupTargetAssignmentMemberValue, value)[1].topic_partitions))
@@ -209,7 +214,7 @@ class StoredConsumerGroup:
         if self.epoch is not None:
             group.epoch, group.metadata_hash = self.epoch.epoch, self.epoch.metadata_hash
         if self._target_epoch is not None:
-            group.target_epoch = self._target_epoch.assignment_epoch
+            group.target_epoch = min(self._target_epoch.assignment_epoch, group.epoch)
             group.target_timestamp_ms = self._target_epoch.assignment_timestamp
         group.has_old_metadata = self._has_old_metadata
         group.regexes = dict(self._regexes)
@@ -224,6 +229,12 @@ CONSUMER_KEYS = (
     ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupRegularExpressionKey,
 )
+
+
+def _check_epochs(*epochs: int) -> None:
+    """Raises ProtocolError for one after which no other can come."""
+    if any(epoch >= MAX_INT for epoch in epochs):
+        raise ProtocolError(f"the epoch {MAX_INT} of a group is the last one")
 
 
 def _put(table: dict[str, _Value], name: str, value: _Value | None) -> None:
@@ -249,6 +260,7 @@ def _assignment(rows: Iterable[
 
 def _current(raw: bytes) -> Current:
     value = decode_versioned(ConsumerGroupCurrentMemberAssignmentValue, raw)[1]
+    _check_epochs(value.member_epoch, value.previous_member_epoch)
     state = MemberState(value.state) if value.state in list(MemberState) else MemberState.UNKNOWN
     return Current(value.member_epoch, value.previous_member_epoch, state, _assignment(value.assigned_partitions),
                    _assignment(value.partitions_pending_revocation))
