@@ -1,5 +1,6 @@
 """`seglog.kombu`: a directory as the broker of kombu and celery."""
 import importlib
+import json
 import os
 import signal
 import subprocess
@@ -48,6 +49,27 @@ def tasks(connected):
     """One of kombu's simple queues."""
     with connected().SimpleQueue("tasks") as queue:
         yield queue
+
+
+MESSAGE = {
+    "body": "ImhpIg==", "headers": {}, "content-type": "application/json", "content-encoding": "utf-8",
+    "properties": {"delivery_tag": "1", "delivery_info": {"exchange": "", "routing_key": "tasks"},
+                   "body_encoding": "base64", "priority": 0, "delivery_mode": 2}}
+
+
+@pytest.mark.parametrize("raw", [
+    b"", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"__type__": "decimal", "__value__": "x"}',
+    b'{"__type__": "bytes", "__value__": 5}', *(json.dumps(MESSAGE | change).encode() for change in (
+        {"body": 5}, {"body": "a"}, {"headers": 5}, {"properties": []},
+        {"properties": MESSAGE["properties"] | {"body_encoding": "none"}})),
+], ids=lambda raw: raw[:60].decode("latin1"))
+def test_what_is_no_message_is_set_aside_and_ends_no_consumer(tasks, in_memory, raw):
+    """Some of it raised in the consumer, which had taken the job and kept it."""
+    with seglog.Queue(in_memory / "broker/tasks", attach=True) as jobs:
+        jobs.put(raw)
+        jobs.put(json.dumps(MESSAGE).encode())
+        assert tasks.get(timeout=60).payload == "hi"
+        assert (jobs.get(timeout=0), jobs.stats().backlog) == (None, 2)
 
 
 def backlog(in_memory):

@@ -172,7 +172,8 @@ class KombuChannel(virtual.Channel):     # type: ignore[misc]
             properties = message["properties"]
             properties["delivery_tag"] = tag = self._next_delivery_tag()
             properties["delivery_info"]["redelivered"] = job.attempt > 1
-        except (ValueError, TypeError, KeyError) as error:
+            self.Message(message, channel=self)     # kombu makes it later, and an error there would end the consumer
+        except Exception as error:      # kombu's decoders of types raise any
             logger.error("job %s of %s is no message of kombu: %r", job.id, queue, error)
             job.nack(_NO_MESSAGE_S, reason="no message of kombu")
             raise Empty from None
