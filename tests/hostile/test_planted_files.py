@@ -1,4 +1,5 @@
-"""Something else in place of each file of a log dir, a queue and a backup: a pipe that nobody writes, a directory, a
+"""Something else in place of each file of a log dir, a queue, a backup, a table and a broker of kombu: a pipe that
+nobody writes, a directory, a
 link to nothing or to itself, a device without end, a sparse file of a tebibyte. Every door gives a result or a
 SeglogError, at once, and takes no memory for it.
 
@@ -150,6 +151,77 @@ def looked_at(door, path, story):
                 told.flush()
     finally:
         os._exit(1)
+
+
+def make_delta(path):
+    make_log(path.parent / "source")
+    write_delta(path)
+
+
+def make_iceberg(path):
+    make_log(path.parent / "source")
+    write_iceberg(path)
+
+
+def write_delta(path):
+    write(path, "delta")
+
+
+def write_iceberg(path):
+    write(path, "iceberg")
+
+
+def write(path, format_):
+    """On from where the table ends."""
+    with seglog.open(path.parent / "source/orders-0", fsync="never") as log:
+        log.append(b"value")
+    list(seglog.write_table(path.parent / "source", path, format=format_))
+
+
+def make_kombu(path):
+    use_kombu(path)
+
+
+def use_kombu(path):
+    import kombu
+
+    import seglog.kombu  # noqa: F401
+    with kombu.Connection(f"seglog:///{path}") as connection, connection.SimpleQueue("tasks") as tasks:
+        tasks.put("task")
+        tasks.get(timeout=30)       # and not acknowledged
+
+
+# Each made in a process of its own: threads of pyarrow and deltalake do not live on in a fork.
+OF_LIBRARIES = {
+    "delta": ("deltalake", make_delta, write_delta), "iceberg": ("pyiceberg", make_iceberg, write_iceberg),
+    "kombu": ("kombu", make_kombu, use_kombu),
+}
+# These are looked at each time: a pipe that hung it, and files that took their size in memory.
+ALWAYS = {("v1.metadata.json", "a pipe"), ("v2.metadata.json", "a pipe"), ("v2.metadata.json", "a tebibyte of zeros")}
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of memory that leaves maps of files out is Linux's")
+@pytest.mark.parametrize("sample", OF_LIBRARIES)
+def test_what_is_planted_in_a_table_or_a_broker_of_kombu_is_a_result_or_an_error_of_ours(in_memory, sample):
+    library, make, door = OF_LIBRARIES[sample]
+    pytest.importorskip(library)
+    whole, story = in_memory / "whole", in_memory / "story"
+    assert looked_at(make, whole, story) == 0, story.read_text()
+    files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
+    cases = [(file, what) for file in files for what in PLANTED]
+    found = []
+    for number, (file, what) in enumerate(cases):
+        if not (IS_FULL or number % (len(cases) // 3) == 0 or (file.name, what) in ALWAYS):
+            continue
+        shutil.rmtree(in_memory / "used", ignore_errors=True)
+        shutil.copytree(whole, in_memory / "used")
+        target = in_memory / "used" / file
+        target.unlink()
+        PLANTED[what](target, (whole / file).read_bytes())
+        if looked_at(door, in_memory / "used", story) != 0:
+            found.append(f"{what} as {file}:\n{story.read_text()[-1500:]}")
+    assert not found, "\n\n".join(found)
 
 
 @pytest.mark.long

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -219,10 +220,12 @@ class TableDirectory:
 
     def load_table(self, identifier: object = None) -> Any:
         """The table, a pyiceberg Table."""
-        location = self._location(self.version())
+        version = self.version()
+        # Not by pyiceberg's IO, which waits for the writer of a pipe, and takes memory for a file of any size.
+        raw = read_file(self._metadata / f"v{version}.metadata.json")
+        metadata = library("pyiceberg.serializers").FromByteStream.table_metadata(BytesIO(raw))
         io = library("pyiceberg.io.pyarrow").PyArrowFileIO()
-        metadata = library("pyiceberg.serializers").FromInputFile.table_metadata(io.new_input(location))
-        return library("pyiceberg.table").Table((self._path.name,), metadata, location, io, self)
+        return library("pyiceberg.table").Table((self._path.name,), metadata, self._location(version), io, self)
 
     def create(self, schema: Any, partition_by: Sequence[str], properties: dict[str, str]) -> Any:
         """Make the table."""
