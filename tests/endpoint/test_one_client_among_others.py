@@ -156,8 +156,8 @@ def members_that_read_different_topics():
 def members_that_come_and_go():
     """Of a group of the new protocol, and of a thousand."""
     leaving = {"member_epoch": -1, "rebalance_timeout_ms": -1, "subscribed_topic_names": None}
-    return [*(heartbeat("g", member) for member in range(4000)),
-            *(heartbeat("g", member, **leaving) for member in range(4000)),
+    return [*(heartbeat("g", member) for member in range(1000)),
+            *(heartbeat("g", member, **leaving) for member in range(1000)),
             *(heartbeat(f"g{number}", 0) for number in range(1000)),
             *(heartbeat(f"g{number}", 0, **leaving) for number in range(1000))]
 
