@@ -9,9 +9,11 @@ import seglog
 from seglog.clock import ManualClock
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.worker import InlineWorker
+from seglog.ledger.ledger import Ledger
 from seglog.pulsar import ManagedLedger, Position, read_compacted
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
+from support.backed_log import files
 from support.golden import unpack
 
 NOW = 1_790_000_000_000
@@ -121,3 +123,49 @@ def test_a_backup_is_checked_restored_and_gone_on_with(release, told, in_memory)
     assert run.snapshot.left_out == {}
     assert len(backups.snapshots()) == 2
     assert backups.check(read_data=True).ok
+
+
+def test_a_queue_keeps_priorities_keys_properties_and_what_it_gave_up(release):
+    check_shop(release / "shop", [])
+
+
+def check_shop(path, more):
+    clock = ManualClock(NOW + 3_600_000)
+    with seglog.Queue(path, clock=clock, create=False, max_attempts=2) as queue:
+        assert [dead.value for dead in queue.dead] == [b"broken"]
+        found = [queue.get(timeout=0) for _ in range(3 + len(more))]
+        # "urgent" was in flight: the lease is gone, the attempt counts.
+        assert [(job.value, job.attempt) for job in found[:3]] == [(b"urgent", 2), (b"order", 1), (b"charge", 1)]
+        assert [job.value for job in found[3:]] == more
+        assert (bytes(found[1].key), dict(found[1].properties)) == (b"k", {"kind": "mail"})
+        assert queue.get(timeout=0) is None
+        queue.put(b"charge", key="order-17", unique_for=86_400)      # it is there already
+        assert queue.get(timeout=0) is None
+        queue.ack(found)
+        queue.put(b"new")
+        assert queue.get(timeout=0).value == b"new"
+
+
+def test_a_ledger_is_read(release):
+    with Ledger.open(release / "ledger-7") as ledger:
+        assert [ledger.read(n) for n in range(ledger.entry_count)] == [b"one", b"two"]
+
+
+def test_a_backup_of_queues_and_ledgers_is_checked_restored_and_gone_on_with(release, told, in_memory):
+    backups, back = seglog.BackupStore(release / "ledger-backups"), in_memory / "back"
+    assert backups.check(read_data=True).ok
+    restored = {one.name: one.kind for one in backups.restore(back).ledgers}
+    assert restored == {
+        "delayed": "managed ledger", "jobs": "queue", "ledger-7": "ledger", "shop": "queue", "topic": "managed ledger"}
+    for name in ("delayed", "topic", "ledger-7"):
+        assert files(back / name) == files(release / name) != {}
+    with ManagedLedger(back / "topic", clock=ManualClock(NOW + 2)) as topic:
+        assert [[one.position.ledger_id, one.position.entry_id, text(one.data)] for one in topic] == told["topic"]
+    check_shop(back / "shop", [b"last"])
+    run = backups.create(back)
+    assert run.snapshot.left_out == {}
+    assert len(backups.snapshots()) == 2
+    assert backups.check(read_data=True).ok
+    backups.restore(in_memory / "again", snapshot=run.snapshot.id)
+    assert {name: files(in_memory / "again" / name) for name in restored} == {
+        name: files(back / name) for name in restored}

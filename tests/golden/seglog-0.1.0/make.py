@@ -7,6 +7,7 @@ format. `tests/test_stability.py` reads the archive.
 """
 import base64
 import json
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -16,6 +17,7 @@ import seglog
 from seglog.clock import ManualClock
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.delayed.worker import InlineWorker
+from seglog.ledger.ledger import Ledger
 from seglog.pulsar import ManagedLedger, MessageMetadata, Position, build_entry
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
@@ -93,6 +95,32 @@ def jobs(path, clock):
         queue.get(timeout=1).nack(60)
 
 
+def shop(path, clock):
+    """Priorities, a job with a key and properties, one that may be put once, one that was given up; leases."""
+    with seglog.Queue(path, clock=clock, max_attempts=1, lease=600) as queue:
+        queue.put(b"order", key=b"k", properties={"kind": "mail"})
+        queue.put(b"charge", key="order-17", unique_for=86_400)
+        queue.put(b"urgent", priority=3)
+        queue.put(b"broken", priority=7)
+        queue.get(timeout=1).nack(0)
+        queue.get(timeout=1)
+
+
+def single_ledger(path, clock):
+    with Ledger.create(path, 7) as one:
+        one.add_many([b"one", b"two"])
+
+
+def back_up_ledgers(top, names):
+    """As of a moment at which the queue is open."""
+    with tempfile.TemporaryDirectory() as work:
+        for name in names:
+            shutil.copytree(top / name, Path(work) / name)
+        with seglog.Queue(Path(work) / "shop", clock=ManualClock(NOW), max_attempts=1, lease=600) as queue:
+            queue.put(b"last")
+            seglog.backup(work, top / "ledger-backups", clock=ManualClock(NOW))
+
+
 def told(top):
     """What the directories hold, by the release that wrote them."""
     answers = {}
@@ -126,10 +154,12 @@ def main():
         top = Path(work) / f"seglog-{seglog.__version__}"
         (top / "data").mkdir(parents=True)
         for make, name in ((log, "data/log-0"), (tagged, "data/tagged-0"), (old_format, "data/old-0"),
-                           (ledger, "topic"), (delayed, "delayed"), (jobs, "jobs")):
+                           (ledger, "topic"), (delayed, "delayed"), (jobs, "jobs"), (shop, "shop"),
+                           (single_ledger, "ledger-7")):
             make(top / name, ManualClock(NOW))
         seglog.backup(top / "data", top / "backups", clock=ManualClock(NOW))
         (top / "told.json").write_text(json.dumps(told(top), indent=1))
+        back_up_ledgers(top, ["topic", "delayed", "jobs", "shop", "ledger-7"])
         with tarfile.open(sys.argv[1], "w:gz") as archive:
             archive.add(top, top.name, filter=anonymous)
 

@@ -1,6 +1,7 @@
 """The golden archives, unpacked: bytes that the real systems wrote, and their own answers."""
 import fcntl
 import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -19,6 +20,7 @@ def unpack(name: str) -> Path:
     with stamp.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not stamp.exists() or stamp.read_text() != identity:
+            shutil.rmtree(target, ignore_errors=True)       # of an archive before this one
             with tarfile.open(archive) as tar:
                 tar.extractall(target.parent, filter="data")
             assert target.is_dir(), target
