@@ -67,7 +67,7 @@ def _wants_entries(log: File, *, wants_offset: bool, wants_time: bool, interval:
     """Whether the first batches of a log need entries that an empty index does not have."""
     if not wants_time and log.size_bytes <= interval:
         return False        # no batch is beyond the interval: the log need not be opened
-    with Mapping(log.path) as mapping:
+    with Mapping(log.location) as mapping:
         # Up to the first batch beyond the interval, which gets an entry.
         table = scan(dialect_of(log.name).window(mapping), max_bytes=interval + 1)
         if wants_offset and table.stop == Status.LIMIT and table.end < len(mapping):
@@ -92,8 +92,8 @@ def sound_end(files: FoundSegment, config: LogConfig) -> int | None:
             return None
     if not files.log.size_bytes:
         return next_offset
-    with Mapping(files.log.path) as mapping:
-        window = dialect.window(mapping, files.log.path)
+    with Mapping(files.log.location) as mapping:
+        window = dialect.window(mapping, files.log.location)
         if position and not _leads_to(window, position, entry_offset):
             return None
         while position < len(window):

@@ -126,8 +126,9 @@ class Log(Followable, Unclosed):
             listed = file_names(hold.path)
             of_cluster: Mapping[str, str] = {}
             if told is not None:
-                config, of_cluster = told(hold.path, config)
-                settings = checked_config(config, fsync, leader_epoch)
+                counts, of_cluster = told(hold.path, config)
+                if counts is not config:
+                    config, settings = counts, checked_config(counts, fsync, leader_epoch)
             self.settings = LogSettings(hold.path, config, settings, listed, of_cluster)
             self.config = self.settings.config
             self._dialect, self._foreign_files = self.settings.settle_dialect(self._fs, listed)

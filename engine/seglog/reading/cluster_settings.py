@@ -38,13 +38,17 @@ _LOG = Logger(__name__)
 def settings_beside(directory: Path, given: Given) -> tuple[Given, dict[str, str]]:
     """`ClusterSettings.of_log` for a partition directory that is opened alone: of the log dir in which it has this
     name, or else of the one in which it lies."""
-    path = directory if has_metadata(directory.parent) else Path(os.path.realpath(directory))
-    return ClusterSettings(path.parent).of_log(path, given, is_for_all=False)
+    if not has_metadata(directory.parent):
+        if os.path.islink(directory):
+            directory = Path(os.path.realpath(directory))
+        elif not _has_retention(given_settings(given)):
+            return given, {}        # the usual case
+    return ClusterSettings(directory.parent).of_log(directory, given, is_for_all=False)
 
 
 def has_metadata(log_dir: Path) -> bool:
     """Whether a log dir may have a cluster's metadata, in it or beside it."""
-    return any(os.path.lexists(log_dir / name) for name in (_METADATA_LOG, names.META_PROPERTIES))
+    return os.path.lexists(f"{log_dir}/{_METADATA_LOG}") or os.path.lexists(f"{log_dir}/{names.META_PROPERTIES}")
 
 
 class ClusterSettings:
@@ -169,5 +173,8 @@ class ClusterSettings:
 
 
 def _has_retention(settings: Mapping[str, object]) -> bool:
-    config = LogConfig.of({name: settings[name] for name in _RETENTION if name in settings})
+    given = {name: settings[name] for name in _RETENTION if name in settings}
+    if not given:
+        return False
+    config = LogConfig.of(given)
     return config.retention_ms >= 0 or config.retention_bytes >= 0

@@ -6,6 +6,7 @@
 Appends never wait for this file, and its errors do not fail the log: if it cannot be written it is removed, and readers
 scan the .log itself. The epoch and the truncations are kept in any case: readers in the same process use them, too.
 """
+import os
 import threading
 from pathlib import Path
 
@@ -54,7 +55,7 @@ class LiveWriter:
     growth: Growth
 
     def __init__(self, path: Path, shows_durable: bool) -> None:
-        self._file = LiveFile(path / FILE_NAME)
+        self._file = LiveFile(f"{path}{os.sep}{FILE_NAME}")
         self._lock = threading.Lock()       # guards all below
         self._bytes_before = 0              # appended to earlier segments
         self._is_new = True                 # the file holds nothing of seglog's yet

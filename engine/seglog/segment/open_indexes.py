@@ -6,6 +6,7 @@ restarted its count when it opened the log, or decided once for each append (bef
 differ: then the files are rebuilt from the whole log. Earlier entries may differ and are valid all the same.
 """
 import errno
+import os
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import dialect_of
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
-from seglog.fs.mapping import Mapping, read_file, read_small
+from seglog.fs.mapping import Mapping, read_small
 from seglog.segment.batches import SCAN_BATCHES
 from seglog.segment.index_file import MINUTE_MS
 from seglog.segment.indexes import index_bytes_of
@@ -60,9 +61,10 @@ def open_indexes(
 def _rebuild(fs: FileSystem, path: Path, base_offset: int, config: LogConfig, window: Window) -> None:
     dialect = dialect_of(path)
     right = index_bytes_of(_tables(window, 0, path, _decompress(config)), base_offset, config, dialect=dialect)
+    stem = dialect.stem(path)
     for suffix, raw in right.files(config, dialect):
-        index = path.with_suffix(suffix)
-        if not index.exists() or index.stat().st_size != len(raw) or read_file(index) != raw:
+        index = stem + suffix
+        if not os.path.exists(index) or read_small(index, len(raw)) != raw:
             write_atomically(fs, index, raw)
 
 
@@ -85,8 +87,9 @@ def _tables(
 def _resumed(path: Path, base_offset: int, config: LogConfig, window: Window) -> OpenIndexes:
     """Read the ends. Raises FileNotFoundError or CorruptIndexError if the files are not what the log makes."""
     dialect = dialect_of(path)
-    offsets = _Entries(path.with_suffix(dialect.offset_index), struct.Struct(dialect.offset_entry))
-    times = _Entries(path.with_suffix(dialect.time_index), _TIME_ENTRY)
+    stem = dialect.stem(path)
+    offsets = _Entries(stem + dialect.offset_index, struct.Struct(dialect.offset_entry))
+    times = _Entries(stem + dialect.time_index, _TIME_ENTRY)
     relative_offset, position = offsets.last if offsets.count else (-1, 0)
     if offsets.count and not 0 < position < len(window):
         raise offsets.wrong(f"points to position {position} of {len(window)}")
@@ -100,7 +103,7 @@ def _resumed(path: Path, base_offset: int, config: LogConfig, window: Window) ->
     if times.count and times.last == (0, 0) and next(_tables(window, 0, path))[0].max_timestamp != 0:
         raise times.wrong("is zeros that were never overwritten")
     builder = dialect.index_builder(base_offset, config)
-    minutes = _minute_entries(path, times) if config.time_index_minute_enabled else 0
+    minutes = _minute_entries(stem, times) if config.time_index_minute_enabled else 0
     builder.resume(
         offsets.count, (base_offset + relative_offset, position),
         times.count, (timestamp, base_offset + relative_of_timestamp if times.count else -1),
@@ -145,7 +148,7 @@ def _resumed_tagged(path: Path, base_offset: int, config: LogConfig, window: Win
     The timestamp of the last entry is trusted if it is neither below that of the entry before nor below its batch's.
     """
     dialect = dialect_of(path)
-    offsets = _Entries(path.with_suffix(dialect.offset_index), struct.Struct(dialect.offset_entry))
+    offsets = _Entries(dialect.stem(path) + dialect.offset_index, struct.Struct(dialect.offset_entry))
     relative_offset, position = offsets.last if offsets.count else (-1, 0)
     if offsets.count and not 0 < position < len(window):
         raise offsets.wrong(f"points to position {position} of {len(window)}")
@@ -170,9 +173,9 @@ def closing_entry(builder: IndexBuilder, last_timestamp: int) -> bytes:
     return _TIME_ENTRY.pack(builder.max_timestamp, builder.offset_of_max_timestamp - builder.base_offset)
 
 
-def _minute_entries(path: Path, times: "_Entries") -> int:
+def _minute_entries(stem: str, times: "_Entries") -> int:
     """Count the minute index's entries, if it reaches as far as the time index, of which it is a subset."""
-    minutes = _Entries(path.with_suffix(names.MINUTE_INDEX_SUFFIX), _TIME_ENTRY)
+    minutes = _Entries(stem + names.MINUTE_INDEX_SUFFIX, _TIME_ENTRY)
     if minutes.count and times.count:
         minute = minutes.last[0] // MINUTE_MS
         slot = times.first_slot_at(minute * MINUTE_MS)
@@ -186,7 +189,7 @@ def _minute_entries(path: Path, times: "_Entries") -> int:
 class _Entries:
     """The entries of one index file, the first `count` of them."""
 
-    def __init__(self, path: Path, entry: struct.Struct) -> None:
+    def __init__(self, path: str, entry: struct.Struct) -> None:
         self._path = path
         self._entry = entry
         try:
