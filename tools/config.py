@@ -1,11 +1,10 @@
 """`seglog config`: the configuration keys, their units, defaults and limits, without the docs."""
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 import click
 
-from seglog.config import OTHER_TOPIC_SETTINGS, Key, LogConfig, keys, suggestion
+from seglog.config import OTHER_TOPIC_SETTINGS, Key, LogConfig, Settings, suggestion
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.endpoint.settings import ServerConfig
@@ -17,7 +16,7 @@ from . import report
 from .cli import Command
 from .options import json_option
 
-_SUBJECTS = {
+_SUBJECTS: dict[str, type[Settings]] = {
     "log": LogConfig,
     "log dir": CleanerConfig,
     "managed ledger": ManagedLedgerConfig,
@@ -58,9 +57,8 @@ def command(names: tuple[str, ...], as_json: bool) -> int:
 def _settings() -> Iterator[tuple[str, Key, Any]]:
     """Return subject, key and default of every setting."""
     for subject, config in _SUBJECTS.items():
-        defaults = {field.name: field.default for field in fields(config)}
-        for attribute, key in keys(config):
-            yield subject, key, defaults[attribute]
+        for attribute, key in config.keys.items():
+            yield subject, key, config.defaults[attribute]
 
 
 def _named(name: str, settings: list[tuple[str, Key, Any]]) -> list[tuple[str, Key, Any]]:

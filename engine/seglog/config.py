@@ -1,4 +1,4 @@
-"""Configuration: Kafka's own keys, units, defaults and limits, one frozen dataclass per subject. Keys that neither
+"""Configuration: Kafka's own keys, units, defaults and limits, one frozen class per subject. Keys that neither
 Kafka nor Pulsar has begin with `seglog.`.
 
 A partition directory does not record the configuration that it was written with, so code that checks or
@@ -7,8 +7,7 @@ rebuilds indexes must be given it. docs/config.md is generated from the fields b
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from seglog.errors import InvalidConfigError
 
@@ -89,9 +88,8 @@ def parse_format_version(value: object) -> int:
     return {"0.8": 0, "0.9": 0, "0.10": 1}.get(line, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """The values that a configuration key accepts: the metadata of a field.
+class Key(NamedTuple):
+    """The values that a configuration key accepts.
 
     One of `choices`, a truth value if the unit is "boolean", any text if it is "text", or a number from `low` to `high`
     or one of `besides`: a fraction if the unit is "ratio", otherwise a whole number.
@@ -146,16 +144,63 @@ class Key:
         return number
 
 
+class _Setting(NamedTuple):
+    default: Any
+    key: Key
+
+
 def setting(default: Any, name: str, unit: str, meaning: str, source: str, **limits: Any) -> Any:
     """A field of a configuration: its default and its Key."""
-    return field(default=default, metadata={"key": Key(name, unit, meaning, source, **limits)})
+    return _Setting(default, Key(name, unit, meaning, source, **limits))
+
+
+def setting_of(key: Key, *, default: Any) -> Any:
+    """A field of a configuration with a Key of its own kind."""
+    return _Setting(default, key)
 
 
 class Settings:
-    """A configuration: a frozen dataclass whose fields are settings."""
+    """A configuration: a frozen class whose fields are settings, all with defaults; equal if all values are.
 
-    __slots__ = ()
+    Not a dataclass: to import `dataclasses`, and to make one of fifty fields, is a tenth of the time in which a process
+    opens its first log.
+    """
+
     other_spellings: ClassVar[Mapping[str, str]] = {}
+    keys: ClassVar[Mapping[str, Key]]           # by attribute
+    defaults: ClassVar[Mapping[str, Any]]       # by attribute
+
+    def __init_subclass__(cls) -> None:
+        found = {name: value for name, value in vars(cls).items() if isinstance(value, _Setting)}
+        cls.keys = {name: value.key for name, value in found.items()}
+        cls.defaults = {name: value.default for name, value in found.items()}
+        for name in found:
+            delattr(cls, name)
+
+    def __init__(self, **values: Any) -> None:
+        if not values.keys() <= self.defaults.keys():
+            raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(values.keys() - self.defaults.keys()))}")
+        vars(self).update(self.defaults, **values)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a configuration is frozen: {name} cannot be set; `replace` makes another one")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a configuration is frozen: {name} cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
+
+    def __repr__(self) -> str:
+        unlike = [f"{name}={value!r}" for name, value in vars(self).items() if value != self.defaults[name]]
+        return f"{type(self).__name__}({', '.join(unlike)})"
+
+    def replace(self, **changes: Any) -> Self:
+        """Return another configuration, with these attributes changed; their values are not checked."""
+        return type(self)(**{**vars(self), **changes})
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Self:
@@ -166,7 +211,7 @@ class Settings:
             raise InvalidConfigError(f"a configuration must be a mapping of keys to values, not {repr(settings)[:80]}")
         if not settings:
             return cls()        # the usual case
-        attributes = {key.name: (attribute, key) for attribute, key in keys(cls)}
+        attributes = {key.name: (attribute, key) for attribute, key in cls.keys.items()}
         values: dict[str, Any] = {}
         for given, value in settings.items():
             if not isinstance(given, str):
@@ -182,7 +227,7 @@ class Settings:
 
     def items(self) -> Iterator[tuple[str, Any]]:
         """Name and value of every setting, in the key's unit."""
-        for attribute, key in keys(type(self)):
+        for attribute, key in self.keys.items():
             yield key.name, getattr(self, attribute)
 
     @classmethod
@@ -190,7 +235,6 @@ class Settings:
         return cls.other_spellings.get(spelling, spelling)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig(Settings):
     """How a log is laid out in segments and indexes, and what a reader may spend on a batch.
 
@@ -527,16 +571,6 @@ OTHER_TOPIC_SETTINGS = frozenset({
 })
 
 
-def keys(config: type[Any]) -> list[tuple[str, Key]]:
-    """Attribute and key of every field of a configuration class."""
-    return [(f.name, _metadata(f)) for f in fields(config)]
-
-
-def _metadata(f: "Field[Any]") -> Key:
-    key: Key = f.metadata["key"]
-    return key
-
-
 def suggestion(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the known names closest to it. Empty if none is close."""
     from difflib import get_close_matches  # only a wrong name needs it
@@ -552,4 +586,4 @@ def with_minute_indexes(config: LogConfig, are_wanted: bool) -> LogConfig:
 
 @functools.lru_cache(64)        # the logs of a log dir share one
 def _with_minute_indexes(config: LogConfig, are_wanted: bool) -> LogConfig:
-    return replace(config, time_index_minute_enabled=are_wanted)
+    return config.replace(time_index_minute_enabled=are_wanted)

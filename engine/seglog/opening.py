@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from seglog.clock import Clock
-from seglog.config import Fsync, LogConfig, Settings, keys
+from seglog.config import Fsync, LogConfig, Settings
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.late_import import late
@@ -191,7 +191,7 @@ def _sorted_out(
     """The settings of each subject, then all other settings, by their names with dots."""
     check_mapping(settings)
     sorted_out: tuple[dict[str, object], ...] = tuple({} for _ in range(len(subjects) + 1))
-    names = [{key.name for _, key in keys(subject)} for subject in subjects]
+    names = [{key.name for key in subject.keys.values()} for subject in subjects]
     for spelling, value in settings.items():
         name = spelling.strip().replace("_", ".") if isinstance(spelling, str) else spelling
         place = next((n for n, known in enumerate(names) if name in known), len(subjects))

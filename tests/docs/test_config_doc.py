@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.config import LogConfig, keys
+from seglog.config import LogConfig
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.endpoint import broker_keys
@@ -56,7 +56,7 @@ def table(config, said):
     """Three columns, so that a screen shows a whole line: what is looked for less often stands below in small print."""
     lines = ["| key | default | what it says |", "|---|---|---|"]
     values = dict(config().items())
-    for _, key in keys(config):
+    for key in config.keys.values():
         default = said.get(key.name) or shown(values[key.name], key.unit)
         small = f"{limits_of(key)} · {key.source}"
         lines.append(f"| `{key.name}` | {default} | {key.meaning}<br><small>{small}</small> |")
@@ -81,6 +81,6 @@ def test_the_page_holds_the_names_that_a_broker_has_for_settings():
 
 def test_another_page_says_what_each_of_seglogs_own_keys_is_for():
     pages = "".join(page.read_text() for page in DOC.parent.rglob("*.md") if page != DOC)
-    own = {key.name for config, *_ in TABLES for _, key in keys(config) if key.name.startswith("seglog.")}
+    own = {key.name for config, *_ in TABLES for key in config.keys.values() if key.name.startswith("seglog.")}
     assert len(own) > 30
     assert {name for name in own if f"`{name}" not in pages and f'"{name}"' not in pages} == set()

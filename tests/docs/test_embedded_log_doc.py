@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import seglog
-from seglog.config import LogConfig, keys
+from seglog.config import LogConfig
 from seglog.log.stats import LogStats
 from seglog.upkeep.cleaner_config import CleanerConfig
 from support.pages import run_examples
@@ -44,7 +44,7 @@ def test_whatever_a_log_can_be_asked_is_on_the_page(name):
 
 
 def test_keys_that_the_page_names_are_keys():
-    known = {key.name for config in (LogConfig, CleanerConfig) for _, key in keys(config)}
+    known = {key.name for config in (LogConfig, CleanerConfig) for key in config.keys.values()}
     rooms = {name.removeprefix("seglog.").partition(".")[0] for name in known} - {"log"}
     rooms |= {"log.cleaner", "log.retention"}
     named = set(re.findall(rf"`((?:seglog\.)?(?:{'|'.join(rooms)})\.[a-z.]+)", TEXT))

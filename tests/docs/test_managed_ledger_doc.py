@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 import seglog
-from seglog.config import keys
 from seglog.ledger.config import ManagedLedgerConfig
 from support.pages import run_examples
 
@@ -31,7 +30,7 @@ def test_whatever_they_can_be_asked_is_on_the_page(name):
 
 
 def test_keys_that_the_page_names_are_keys():
-    known = {key.name for _, key in keys(ManagedLedgerConfig)} | ManagedLedgerConfig.other_spellings.keys()
+    known = {key.name for key in ManagedLedgerConfig.keys.values()} | ManagedLedgerConfig.other_spellings.keys()
     key = r"[`\"]((?:managedLedger|useBroker|brokerEntry|defaultRet)\w+|message\.ttl|flush\.ms)"
     named = set(re.findall(key, PAGE.read_text()))
     assert len(named) > 4

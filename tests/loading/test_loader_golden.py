@@ -1,6 +1,5 @@
 """Real Kafka 3.9.1 opened 79 damaged directories after an unclean shutdown, and 16 killed logs of six segments; `load`
 is compared with what it left."""
-import dataclasses
 import json
 import shutil
 
@@ -59,7 +58,7 @@ def meaning(name, raw):
     """
     if name.endswith(".snapshot"):
         producers = sorted(ProducerSnapshot.parse(raw).producers, key=lambda p: p.producer_id)
-        return [dataclasses.replace(p, coordinator_epoch=-1) for p in producers]
+        return [p._replace(coordinator_epoch=-1) for p in producers]
     return raw
 
 

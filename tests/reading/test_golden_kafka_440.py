@@ -3,7 +3,6 @@ import base64
 import gzip
 import json
 import shutil
-from dataclasses import asdict
 
 import pytest
 
@@ -51,7 +50,7 @@ def test_aborted_transactions_are_those_that_kafka_read(case):
     index = json.loads((case / "index.json").read_text())
     told = [entry for segment in index["segments"] for entry in segment.get("aborted_txns") or ()]
     paths = sorted(directory(case).glob("*.txnindex"))
-    assert [asdict(entry) for path in paths for entry in TransactionIndex(path.read_bytes())] == told
+    assert [entry._asdict() for path in paths for entry in TransactionIndex(path.read_bytes())] == told
 
 
 def test_verify_raises_no_false_alarm(case):

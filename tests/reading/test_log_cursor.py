@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -301,7 +300,7 @@ def test_a_flipped_bit_never_makes_a_position_that_nobody_committed(at, bit):
     with tempfile.TemporaryDirectory() as name:
         directory, fs = Path(name), OsFileSystem()
         made.put(fs, directory)
-        replace(made, offset=4).commit(fs, directory, durably=False)
+        made._replace(offset=4).commit(fs, directory, durably=False)
         path = cursor_path(directory, "mailer")
         raw = bytearray(path.read_bytes())
         raw[at] ^= 1 << bit

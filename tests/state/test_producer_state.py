@@ -1,6 +1,5 @@
 """Producer state computed from batches is what brokers wrote into their snapshots and transaction indexes."""
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -115,9 +114,9 @@ ENTRY = ProducerEntry(7, 0, 3, 3, 1, 1001, -1, -1)
 @pytest.mark.parametrize("entries", [
     pytest.param([ENTRY], id="the same"),
     pytest.param([], id="the producer expired"),
-    pytest.param([replace(ENTRY, last_offset=8, last_sequence=8)], id="its last batches were compacted away"),
-    pytest.param([replace(ENTRY, producer_epoch=1, last_offset=-1, last_sequence=-1)], id="a marker was"),
-    pytest.param([ENTRY, replace(ENTRY, producer_id=9)], id="all of another producer was"),
+    pytest.param([ENTRY._replace(last_offset=8, last_sequence=8)], id="its last batches were compacted away"),
+    pytest.param([ENTRY._replace(producer_epoch=1, last_offset=-1, last_sequence=-1)], id="a marker was"),
+    pytest.param([ENTRY, ENTRY._replace(producer_id=9)], id="all of another producer was"),
 ])
 def test_a_snapshot_may_know_more_or_less_than_the_log(entries):
     state, _ = state_after(*SEEN)
@@ -125,11 +124,11 @@ def test_a_snapshot_may_know_more_or_less_than_the_log(entries):
 
 
 @pytest.mark.parametrize(("entry", "why"), [
-    (replace(ENTRY, last_offset=10), "past the snapshot's own end"),
-    (replace(ENTRY, current_txn_first_offset=10), "past the snapshot's own end"),
-    (replace(ENTRY, last_offset=1, last_sequence=1), "ends at offset 1, the log's batch at 3"),
-    (replace(ENTRY, last_sequence=2), "ends at sequence 2, the log at 3"),
-    (replace(ENTRY, producer_epoch=-1), "has epoch -1, the log 0"),
+    (ENTRY._replace(last_offset=10), "past the snapshot's own end"),
+    (ENTRY._replace(current_txn_first_offset=10), "past the snapshot's own end"),
+    (ENTRY._replace(last_offset=1, last_sequence=1), "ends at offset 1, the log's batch at 3"),
+    (ENTRY._replace(last_sequence=2), "ends at sequence 2, the log at 3"),
+    (ENTRY._replace(producer_epoch=-1), "has epoch -1, the log 0"),
 ])
 def test_a_snapshot_that_is_behind_its_log_is_of_another(entry, why):
     state, _ = state_after(*SEEN)
@@ -329,8 +328,8 @@ def test_a_batch_that_ends_before_it_begins_is_refused():
 
 def test_an_open_transaction_in_a_snapshot_is_still_open():
     entry = ProducerEntry(7, 0, 4, 40, 2, 2002, -1, 30)
-    earlier = replace(entry, producer_id=8, current_txn_first_offset=20)
-    none = replace(entry, producer_id=9, current_txn_first_offset=-1)
+    earlier = entry._replace(producer_id=8, current_txn_first_offset=20)
+    none = entry._replace(producer_id=9, current_txn_first_offset=-1)
     state = ProducerState([entry, earlier, none])
     assert state.last_stable_offset(50) == 20
     assert state.add(batch(50, producer_id=8, marker=(ABORT, 0))) == AbortedTransaction(8, 20, 50, 30)

@@ -1,13 +1,12 @@
 """`seglog explain` and `seglog config` know every code and every key, and say so without the docs."""
 import json
 import re
-from dataclasses import fields
 
 import pytest
 from click.testing import CliRunner
 
 from seglog import errors
-from seglog.config import LogConfig, keys
+from seglog.config import LogConfig
 from seglog.tools.cli import EPILOG, cli
 from seglog.verification.findings import KINDS
 
@@ -47,10 +46,9 @@ def test_a_slip_in_a_code_is_guessed():
 
 def test_every_key_of_a_log_is_told_with_its_default():
     told = {line["name"]: line for line in lines_of("config") if line["subject"] == "log"}
-    defaults = {field.name: field.default for field in fields(LogConfig)}
-    assert {key.name for _, key in keys(LogConfig)} == set(told)
-    for attribute, key in keys(LogConfig):
-        assert told[key.name]["default"] == defaults[attribute]
+    assert {key.name for key in LogConfig.keys.values()} == set(told)
+    for attribute, key in LogConfig.keys.items():
+        assert told[key.name]["default"] == LogConfig.defaults[attribute]
         assert told[key.name]["meaning"] == key.meaning
 
 
@@ -71,7 +69,7 @@ def test_a_key_that_is_none_is_refused(key, words):
 
 
 def test_the_lines_fit_a_terminal():
-    for words in (("explain", *KINDS), ("config", *(key.name for _, key in keys(LogConfig)))):
+    for words in (("explain", *KINDS), ("config", *(key.name for key in LogConfig.keys.values()))):
         result = run(*words)
         assert result.exit_code == 0
         assert max(map(len, result.stdout.splitlines())) <= 80

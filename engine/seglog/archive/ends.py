@@ -1,6 +1,5 @@
 """What of the files beside a log lies before an end: when a log is backed up that grows, and when it is restored to an
 earlier time."""
-from dataclasses import replace
 from pathlib import Path
 
 from seglog.errors import CorruptCheckpointError, CorruptIndexError
@@ -35,7 +34,7 @@ def _cursor_until(raw: bytes, path: Path, end: int) -> bytes:
         found = ReaderCursor.parse(raw, path)
     except CorruptCheckpointError:
         return raw
-    return raw if found.offset <= end else replace(found, offset=end).to_bytes()
+    return raw if found.offset <= end else found._replace(offset=end).to_bytes()
 
 
 def _epochs_until(raw: bytes, path: Path, end: int) -> bytes:

@@ -345,7 +345,7 @@ def _restore(
 def _build_indexes(fs: FileSystem, staging: Staging, backed: PartitionBackup, given: LogConfig) -> list[str]:
     """Write the index files that are functions of the log. Returns the segments that are damaged."""
     config = LogSettings(staging.path, given, given).config
-    config = replace(config, time_index_minute_enabled=backed.has_minute_indexes)
+    config = config.replace(time_index_minute_enabled=backed.has_minute_indexes)
     modes = {file.name: file.mode for file in backed.files if names.is_log_file(file.name)}
     damaged = []
     for name in names.of_one_dialect(list(modes)):

@@ -10,8 +10,7 @@ Memory holds one slice of a segment and the columns of the proof, whatever the s
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from dataclasses import replace as changed
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -81,7 +80,7 @@ class Options:
     def as_of(self, source: Path) -> "Options":
         """Adapt the options to the directory `source`: erasing keeps its dialect. Raises NotALogError, StorageError."""
         is_tagged = bool(self.erased) and source.is_dir() and directory_dialect(source).dialect.is_tagged
-        return changed(self, to=TO_TAGGED) if is_tagged else self
+        return replace(self, to=TO_TAGGED) if is_tagged else self
 
     def profile(self) -> Profile:
         """Return the profile. Raises InvalidArgumentError for invalid arguments, UnsupportedCompressionTypeError."""
@@ -101,8 +100,8 @@ class Options:
         config = self.config if isinstance(self.config, LogConfig) else LogConfig.of(self.config or {})
         dialect = TAGGED if self.to == TO_TAGGED else KAFKA
         if dialect.is_tagged:       # which has only one index
-            config = changed(config, time_index_minute_enabled=False, time_index_ranges_enabled=False)
-        return changed(config, message_dialect=dialect.name)
+            config = config.replace(time_index_minute_enabled=False, time_index_ranges_enabled=False)
+        return config.replace(message_dialect=dialect.name)
 
 
 def convert(

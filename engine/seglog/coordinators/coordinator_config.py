@@ -1,10 +1,8 @@
 """Configuration of the group coordinator and the transaction coordinator: Kafka's broker keys."""
-from dataclasses import dataclass
 
 from seglog.config import MAX_LONG, Settings, setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorConfig(Settings):
     """How groups and transactions work. Make one by `CoordinatorConfig.of({"offsets.retention.minutes": 60})`."""
 

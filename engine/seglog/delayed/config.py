@@ -4,7 +4,6 @@ The proposal (PIP-195) and the releases sometimes differ in a name; both are acc
 the fields below.
 """
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from seglog.config import Settings, setting
@@ -12,7 +11,6 @@ from seglog.config import Settings, setting
 AT_THE_NEXT_SEAL = "; a change takes effect at the next seal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedDeliveryConfig(Settings):
     """How delayed messages are tracked.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, keys
+from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.endpoint.settings import ServerConfig
 from seglog.errors import InvalidConfigError
@@ -114,7 +114,7 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _AUTHORIZERS = (STANDARD_AUTHORIZER, "kafka.security.authorizer.AclAuthorizer")
 
 _USED = frozenset(
-    key.name for config in (LogConfig, CleanerConfig, ServerConfig, CoordinatorConfig) for _, key in keys(config))
+    key.name for config in (LogConfig, CleanerConfig, ServerConfig, CoordinatorConfig) for key in config.keys.values())
 
 
 class BrokerSettings(NamedTuple):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from seglog.config import Fsync, LogConfig, Settings, keys
+from seglog.config import Fsync, LogConfig, Settings
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.refusals import error_of, message_of, unknown_topic
 from seglog.endpoint.broker_keys import SYNONYMS
@@ -45,7 +45,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)                    # AlterConfigOp.
 _FORMAT_VERSIONS = {0: "0.9.0", 1: "0.10.0", 2: "3.0-IV1"}
 # What a broker calls a setting of its logs; any other one has the same name.
 _BROKERS_NAMES = {name: synonyms[0][0] for name, synonyms in SYNONYMS.items()}
-_KEYS = {key.name: key for _, key in keys(LogConfig)}
+_KEYS = {key.name: key for key in LogConfig.keys.values()}
 # The server's settings that a broker has for each group, too, begin so there, and without it here.
 _OF_ALL_GROUPS = "group."
 _OF_A_GROUP = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
@@ -302,7 +302,7 @@ def _shown_settings(settings: Settings) -> list[ShownConfig]:
             key.name, _text(key.name, value := getattr(settings, attribute)),
             _DEFAULT if value == getattr(default, attribute) else _STATIC, _server_type(key.unit, key.high),
             key.meaning)
-        for attribute, key in keys(type(settings))
+        for attribute, key in settings.keys.items()
     ]
 
 

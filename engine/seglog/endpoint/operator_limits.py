@@ -7,7 +7,7 @@ but none can move its records to a tier of storage that the server does not have
 """
 from collections.abc import Callable, Mapping
 
-from seglog.config import LogConfig, keys
+from seglog.config import LogConfig
 from seglog.errors import InvalidConfigError
 
 _ZLIB_DEFAULT, _ZSTD_DEFAULT, _LZ4_FAST = 6, 3, 9
@@ -28,7 +28,7 @@ COSTS: Mapping[str, Callable[[int], int]] = {
 _TIERED = "remote.storage.enable"      # (LogConfig.validateRemoteStorageOnlyIfSystemEnabled)
 # In characters: of a value as in Kafka (KAFKA-18020), and of a name, which no key comes near.
 _VALUE_MAX, _NAME_MAX = 32_767, 255
-_ATTRIBUTES = {key.name: attribute for attribute, key in keys(LogConfig)}
+_ATTRIBUTES = {key.name: attribute for attribute, key in LogConfig.keys.items()}
 
 
 def check_lengths(changes: Mapping[str, object]) -> None:

@@ -1,10 +1,8 @@
 """Configuration of a server: Kafka's broker-wide keys, for `seglog serve` and `seglog.serve`."""
-from dataclasses import dataclass
 
 from seglog.config import MAX_INT, MAX_LONG, Settings, setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig(Settings):
     """How a server treats its clients. Make one by `ServerConfig.of({"num.partitions": 3})`."""
 

@@ -10,7 +10,6 @@ configuration asks here: one value holds all the differences.
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-@dataclass(frozen=True, slots=True)
 class Dialect:
     """Suffixes, and the layout of index entries. `log`: the suffix of the files with records.
 
@@ -31,30 +29,25 @@ class Dialect:
     may have. `has_producers`: batches may name a producer, so a log keeps snapshots and aborted transactions.
     """
 
-    name: str               # the value of seglog.message.dialect
-    log: str
-    offset_index: str
-    time_index: str
-    offset_entry: str       # a struct format, of (relative offset, position)
-    time_entry_bytes: int
-    other_indexes: tuple[str, ...] = ()
-    is_tagged: bool = False
-    has_producers: bool = True
-    # Derived from those above, once, since every roll needs them.
-    offset_entry_bytes: int = field(init=False)
-    has_one_index: bool = field(init=False)             # the offset index also has the times
-    own_indexes: tuple[str, ...] = field(init=False)    # of the files that every segment has in addition to its log
-    indexes: tuple[str, ...] = field(init=False)        # of all files that belong to a segment, but its log
-    suffixes: tuple[str, ...] = field(init=False)       # of all of them, the log first
-
-    def __post_init__(self) -> None:
-        has_one = self.time_index == self.offset_index
-        own = (self.offset_index,) if has_one else (self.offset_index, self.time_index)
-        object.__setattr__(self, "offset_entry_bytes", struct.calcsize(self.offset_entry))
-        object.__setattr__(self, "has_one_index", has_one)
-        object.__setattr__(self, "own_indexes", own)
-        object.__setattr__(self, "indexes", (*own, *self.other_indexes))
-        object.__setattr__(self, "suffixes", (self.log, *self.indexes))
+    def __init__(
+        self, name: str, log: str, offset_index: str, time_index: str, offset_entry: str, time_entry_bytes: int,
+        other_indexes: tuple[str, ...] = (), *, is_tagged: bool = False, has_producers: bool = True,
+    ) -> None:
+        self.name = name                    # the value of seglog.message.dialect
+        self.log = log
+        self.offset_index = offset_index
+        self.time_index = time_index
+        self.offset_entry = offset_entry    # a struct format, of (relative offset, position)
+        self.time_entry_bytes = time_entry_bytes
+        self.is_tagged = is_tagged
+        self.has_producers = has_producers
+        # Derived from those above, once, since every roll needs them.
+        self.offset_entry_bytes = struct.calcsize(offset_entry)
+        self.has_one_index = time_index == offset_index     # the offset index also has the times
+        # Of the files that every segment has in addition to its log; of all that belong to it; of those and the log.
+        self.own_indexes = (offset_index,) if self.has_one_index else (offset_index, time_index)
+        self.indexes = (*self.own_indexes, *other_indexes)
+        self.suffixes = (log, *self.indexes)
 
     def log_name(self, base_offset: int, state: str = "") -> str:
         """Return the name of a segment's log."""

@@ -4,7 +4,6 @@ Records are encoded as v2 without a codec, outside the log's lock as in any log.
 converted to messages like a producer's v2 batch (format.validate): by the same rules, with the same errors.
 """
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from seglog._kernels.batch_encode import EncodedBatch, encode_records
@@ -28,14 +27,13 @@ class MessageEncoder(BatchEncoder):
         self._bytes_max = config.batch_bytes_max
         stored = AppendRules.of(config)
         # Do not limit the sizes of the intermediate batches, nor, under LogAppendTime, the records' own times.
-        config = replace(config, max_message_bytes=MAX_INT, segment_bytes=MAX_INT)
+        config = config.replace(max_message_bytes=MAX_INT, segment_bytes=MAX_INT)
         if stored.is_log_append_time:
-            config = replace(
-                config, message_timestamp_before_max_ms=MAX_LONG, message_timestamp_after_max_ms=MAX_LONG,
-                timestamp_check=False,
+            config = config.replace(
+                message_timestamp_before_max_ms=MAX_LONG, message_timestamp_after_max_ms=MAX_LONG, timestamp_check=False
             )
-        made = replace(
-            config, message_format_version=None, message_timestamp_type="CreateTime", compression_type="uncompressed"
+        made = config.replace(
+            message_format_version=None, message_timestamp_type="CreateTime", compression_type="uncompressed"
         )
         super().__init__(made, leader_epoch, time_of)
         self.rules = stored

@@ -4,7 +4,6 @@ messages.
 What the format cannot store is refused, as Kafka refuses it in conversions to v0 and v1: headers (except those that are
 tags), producers, transactions. Batches from a leader are messages already, and are stored unchanged.
 """
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from seglog._kernels.append_result import trusted
@@ -44,10 +43,10 @@ class TaggedEncoder(MessageEncoder):
                 hint="leave one of them out",
             )
         # (Limits apply to what is stored, and it is compressed once, at the end.)
-        as_it_comes = replace(config, compression_type="producer")
+        as_it_comes = config.replace(compression_type="producer")
         super().__init__(as_it_comes, leader_epoch, time_of)
         self._config = config
-        self._ready = AppendRules.of(replace(as_it_comes, max_message_bytes=MAX_INT, segment_bytes=MAX_INT))
+        self._ready = AppendRules.of(as_it_comes.replace(max_message_bytes=MAX_INT, segment_bytes=MAX_INT))
 
     def stored(self, made: "Buffer", first_offset: int, now_ms: int, leader_epoch: int) -> Assigned:
         found = assign(made, first_offset, self._conversion, now_ms=now_ms, leader_epoch=leader_epoch)

@@ -5,8 +5,7 @@ version is wanted; a v1 wrapper's relative offsets do not start at 0 (old client
 compressed bytes. These are rebuilt here, as LogValidator does it: the same records, as one batch.
 """
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from seglog._kernels.append_result import Assigned, Unfit, trusted
 from seglog._kernels.append_rules import AppendCheck
@@ -25,14 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["AppendRules", "Assigned", "assign", "assign_trusted", "check_follower"]
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRules:
+class AppendRules(NamedTuple):
     """What a log requires of batches. Create it once from the configuration, and keep it."""
 
     check: AppendCheck
     is_log_append_time: bool
     decompressed_bytes_max: int
-    levels: dict[int, int] = field(default_factory=dict)    # of the codecs that have them
+    levels: dict[int, int]      # of the codecs that have them
 
     @classmethod
     def of(cls, config: LogConfig) -> Self:

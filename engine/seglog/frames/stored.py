@@ -524,7 +524,7 @@ class _NamedLost(list[LostRange]):
         self._path = path
 
     def append(self, lost: LostRange) -> None:
-        self._lost.append(replace(lost, file=self._path))
+        self._lost.append(lost._replace(file=self._path))
 
 
 class _SpanSearch:

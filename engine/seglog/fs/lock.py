@@ -35,7 +35,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -294,28 +293,35 @@ def is_locked(log_dir: AnyPath) -> bool:
     return holder(log_dir) is not None
 
 
-@dataclass(slots=True)
 class _Entry:
     """One lock file that this process has open, and how it is held."""
 
-    identity: tuple[int, int]       # device and inode: one file may have many paths
-    file: WritableFile | KeptLock   # closing it drops the lock
-    mode: LockMode
-    count: int = 1                  # handles; more than one only if SHARED
-    note: bytes | None = None
-    found_note: bytes = b""
+    __slots__ = ("count", "file", "found_note", "identity", "mode", "note")
+
+    def __init__(
+        self, identity: tuple[int, int], file: WritableFile | KeptLock, mode: LockMode, *,
+        note: bytes | None, found_note: bytes,
+    ) -> None:
+        self.identity = identity    # device and inode: one file may have many paths
+        self.file = file            # closing it drops the lock
+        self.mode = mode
+        self.count = 1              # handles; more than one only if SHARED
+        self.note = note
+        self.found_note = found_note
 
 
-@dataclass(slots=True)
 class _TurnsEntry:
     """A lock file of turns. It is open while any handle exists, and locked only during a turn."""
 
-    identity: tuple[int, int]
-    file: WritableFile
-    count: int = 1                  # handles
-    present: int = 0                # handles that have joined
-    # Orders turns within this process; guards the record lock, which does not exclude threads.
-    mutex: CallLock = field(default_factory=CallLock)
+    __slots__ = ("count", "file", "identity", "mutex", "present")
+
+    def __init__(self, identity: tuple[int, int], file: WritableFile) -> None:
+        self.identity = identity
+        self.file = file
+        self.count = 1              # handles
+        self.present = 0            # handles that have joined
+        # Orders turns within this process; guards the record lock, which does not exclude threads.
+        self.mutex = CallLock()
 
 
 class _Registry:

@@ -3,10 +3,9 @@
 docs/config.md is generated from the fields below.
 """
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from seglog.config import GIB, MAX_LONG, MIB, Key, Settings, setting
+from seglog.config import GIB, MAX_LONG, MIB, Key, Settings, setting, setting_of
 from seglog.errors import InvalidConfigError
 
 TIMESTAMP, INDEX = "timestamp", "index"
@@ -38,7 +37,6 @@ class InterceptorsKey(Key):
         return frozenset(_INTERCEPTORS[name] for name in found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedLedgerConfig(Settings):
     """How a topic is cut into ledgers, what is retained, and what broker metadata its entries get.
 
@@ -50,13 +48,13 @@ class ManagedLedgerConfig(Settings):
         "flush_ms": "flush.ms",
     }
 
-    interceptors: frozenset[str] = field(
-        default=frozenset(),
-        metadata={"key": InterceptorsKey(
+    interceptors: frozenset[str] = setting_of(
+        InterceptorsKey(
             "brokerEntryMetadataInterceptors", "names",
             "what broker metadata each added entry gets: the time, the index of its last message",
             "ServiceConfiguration, Pulsar 4.2.4 (PIP-70, PIP-90)",
-        )},
+        ),
+        default=frozenset(),
     )
     use_broker_timestamps: bool = setting(
         True, "useBrokerTimestampsForMessageSeek", "boolean",

@@ -27,9 +27,8 @@ they leave the log, so that the next opening finds the same damage or none.
 import os
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
@@ -61,16 +60,14 @@ AFTER_TRUNCATION = "it comes after the truncation point"
 ENDS_BELOW_START = "the log ended below its log start offset: it was emptied and starts again there"
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(NamedTuple):
     """A repair that lost no record. `what` is a sentence."""
 
     file: str
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(NamedTuple):
     """A log as it was opened. There is at least one segment; the last one is appended to.
 
     `recovery_point` is the end: everything before it is on the disk, checked or closed cleanly. `lost`: what was
@@ -111,7 +108,6 @@ def load(
     return plan.apply(fs, now_ms)
 
 
-@dataclass(slots=True)
 class PlannedSegment:
     """A segment that stays.
 
@@ -120,12 +116,15 @@ class PlannedSegment:
     positions of batches whose magic is repaired.
     """
 
-    files: FoundSegment
-    check: "SegmentCheck | None" = None
-    is_recovered: bool = False
-    runs: "tuple[Run, ...] | None" = None
-    foreign_magics: tuple[int, ...] = ()
-    next_offset: int | None = None
+    __slots__ = ("check", "files", "foreign_magics", "is_recovered", "next_offset", "runs")
+
+    def __init__(self, files: FoundSegment, next_offset: int | None = None) -> None:
+        self.files = files
+        self.check: SegmentCheck | None = None
+        self.is_recovered = False
+        self.runs: tuple[Run, ...] | None = None
+        self.foreign_magics: tuple[int, ...] = ()
+        self.next_offset = next_offset
 
     @property
     def base_offset(self) -> int:
@@ -149,22 +148,25 @@ class PlannedSegment:
         return sum(run.stop - run.start for run in self.runs)
 
 
-@dataclass(slots=True)
 class LoadPlan:
     """What opening would do. `lost`: what the log would lose. `repairs`: what would be repaired without loss."""
 
-    directory: Path
-    config: LogConfig
-    clean: bool
-    leftovers: Leftovers
-    log_start_offset: int
-    unsynced_from: int | None = None
-    next_offset: int = 0
-    segments: list[PlannedSegment] = field(default_factory=list)
-    removed: list[FoundSegment] = field(default_factory=list)
-    quarantined: "list[tuple[FoundSegment, Damage]]" = field(default_factory=list)
-    lost: list[LostRange] = field(default_factory=list)
-    repairs: list[Repair] = field(default_factory=list)
+    def __init__(
+        self, directory: Path, config: LogConfig, clean: bool, leftovers: Leftovers, log_start_offset: int,
+        unsynced_from: int | None = None,
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.clean = clean
+        self.leftovers = leftovers
+        self.log_start_offset = log_start_offset
+        self.unsynced_from = unsynced_from
+        self.next_offset = 0
+        self.segments = [PlannedSegment(files) for files in leftovers.segments]
+        self.removed: list[FoundSegment] = []
+        self.quarantined: list[tuple[FoundSegment, Damage]] = []
+        self.lost: list[LostRange] = []
+        self.repairs: list[Repair] = []
 
     @property
     def changes_logs(self) -> bool:
@@ -307,7 +309,6 @@ def plan_load(
         plan.repairs.append(Repair(str(directory / name), "left over from an interrupted change: put in place"))
     for name in leftovers.orphans:
         plan.repairs.append(Repair(str(directory / name), "an index without its log: removed"))
-    plan.segments = [PlannedSegment(files) for files in leftovers.segments]
     first = _first_to_check(plan, recovery_point)
     _check(plan, first)
     _judge(plan, plan.segments[first:], recovery_point if unordered else None)

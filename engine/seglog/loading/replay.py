@@ -5,10 +5,9 @@ Kafka's LogSegment.recover, LeaderEpochFileCache and UnifiedLog.rebuildProducerS
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from seglog._kernels.batch_survey import first_of_later_epoch
 from seglog._kernels.segment_scan import BatchTable, scan
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from seglog.segment.recovery import SegmentCheck
 
 
-@dataclass(slots=True)
-class ReplaySegment:
+class ReplaySegment(NamedTuple):
     """A segment of the log. `check`: what recovery found in it; None if it was not recovered."""
 
     directory: Path

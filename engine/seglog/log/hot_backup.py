@@ -9,7 +9,7 @@ that: without the directory they mean nothing, and without them deleted records 
 """
 import errno
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from seglog.config import LogConfig
@@ -132,7 +132,7 @@ def _link(staging: Staging, paths: Iterable[Path]) -> None:
 def _check(fs: FileSystem, staging: Staging, moment: Moment, now_ms: int) -> None:
     """Open the copy as after a crash in the active segment; this must not lose any record."""
     active = moment.logs[-1]
-    config = replace(moment.config, recovery_mode="fail")
+    config = moment.config.replace(recovery_mode="fail")
     try:
         loaded = load(
             fs, staging.path, config, clean=False, recovery_point=names.parse_base_offset(active.name),

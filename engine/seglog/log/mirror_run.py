@@ -59,7 +59,7 @@ class MirrorTarget:
         self.log = log
         self._appender = log._appender
         self._is_steady = is_steady
-        self.rules = AppendRules.of(replace(log.config, message_format_version=None, compression_type="producer"))
+        self.rules = AppendRules.of(log.config.replace(message_format_version=None, compression_type="producer"))
         self.run_bytes = min(_RUN_BYTES, log.config.segment_bytes)
         self.next_offset = log.log_end_offset
         self._compressors = [compressor(log.config, magic) for magic in (0, 1, 2)]

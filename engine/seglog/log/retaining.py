@@ -13,7 +13,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,8 +43,7 @@ _LOG = Logger(__name__)
 _SPARE_SEGMENTS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Retained:
+class Retained(NamedTuple):
     """What one run of retention did, or would do.
 
     `linked_bytes`: the size of the removed .log files that have other hard links, such as a hot backup's: their space
@@ -223,7 +221,7 @@ class LogRetainer:
             before, linked = before + done.expired, linked + done.linked_bytes
             is_left = len(done.expired) < len(verdict.expired)
             if not is_left or self._tail.current().segments[0] is ages[len(done.expired)].segment:
-                return replace(done, expired=before, linked_bytes=linked)
+                return done._replace(expired=before, linked_bytes=linked)
 
     def delete(self, verdict: "Verdict", ages: Sequence[AgedSegment]) -> Retained:
         """Carry out a verdict, as far as the log is still what was judged."""

@@ -7,10 +7,9 @@ log. All other settings are kept only by `Log.configure`.
 """
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, keys
+from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
 from seglog.format.dialect import DIALECTS, KAFKA, TAGGED
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 _LOG = Logger(__name__)
 _KEPT_WHEN_GIVEN = "message.format.version"
 Given = Mapping[str, object] | LogConfig | None
-_ATTRIBUTES = {key.name: (attribute, key) for attribute, key in keys(LogConfig)}
+_ATTRIBUTES = {key.name: (attribute, key) for attribute, key in LogConfig.keys.items()}
 
 
 class Setting(NamedTuple):
@@ -73,7 +72,7 @@ class LogSettings(Mapping[str, Setting]):
                 except InvalidConfigError as error:
                     error.file = str(self._path / FILE_NAME)
                     raise
-        return decided(replace(self._opened_with, **values) if values else self._opened_with, self._path, listed)
+        return decided(self._opened_with.replace(**values) if values else self._opened_with, self._path, listed)
 
     def settle_dialect(self, fs: "FileSystem", listed: Sequence[str]) -> DirectoryDialect:
         """The log's dialect; for a new log, the one asked for, which is kept before its first file is created.
@@ -201,7 +200,7 @@ def without_settings(given: Given, left_out: Collection[str]) -> Given:
         return given
     if isinstance(given, LogConfig):
         default = LogConfig()
-        return replace(given, **{
+        return given.replace(**{
             attribute: getattr(default, attribute) for name in left_out for attribute, _ in [_ATTRIBUTES[name]]})
     return {name: value for name, value in given.items() if key_name(name) not in left_out}
 

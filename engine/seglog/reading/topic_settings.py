@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, keys
+from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig
 from seglog.errors import CorruptSettingsError, SeglogError
 from seglog.format import names
 from seglog.fs.refusals import refusals
@@ -50,7 +50,7 @@ BROKER_NAMES = {
     "message.timestamp.difference.max.ms": "log.message.timestamp.difference.max.ms",
     "local.retention.ms": "log.local.retention.ms", "local.retention.bytes": "log.local.retention.bytes",
 }
-_OURS = {key.name for _, key in keys(LogConfig)}
+_OURS = {key.name for key in LogConfig.keys.values()}
 # Those that logs here are opened with. Not message.format.version: brokers with KRaft ignore it, a log would keep it.
 OF_LOGS = BROKER_NAMES.keys() & _OURS
 _KNOWN = _OURS | set(OTHER_TOPIC_SETTINGS)

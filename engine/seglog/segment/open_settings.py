@@ -1,5 +1,4 @@
 """How the segments of a log are opened: the settings that they all share."""
-from dataclasses import dataclass
 from typing import Self
 
 from seglog._kernels.point_read import LastOpened
@@ -8,16 +7,21 @@ from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import KAFKA, Dialect, dialect_of_config
 
 
-@dataclass(slots=True)
 class SegmentOpenSettings:
     """`owned`, `reserve_bytes`: see SegmentFiles; `by_minute`: HeaderWalk."""
 
-    decompress: Decompress
-    last_opened: LastOpened
-    owned: bool = False
-    by_minute: bool = False
-    reserve_bytes: int = 0
-    dialect: Dialect = KAFKA
+    __slots__ = ("by_minute", "decompress", "dialect", "last_opened", "owned", "reserve_bytes")
+
+    def __init__(
+        self, decompress: Decompress, last_opened: LastOpened, *, owned: bool = False, by_minute: bool = False,
+        reserve_bytes: int = 0, dialect: Dialect = KAFKA,
+    ) -> None:
+        self.decompress = decompress
+        self.last_opened = last_opened
+        self.owned = owned
+        self.by_minute = by_minute
+        self.reserve_bytes = reserve_bytes
+        self.dialect = dialect
 
     @classmethod
     def of(cls, config: LogConfig, last_opened: LastOpened) -> Self:

@@ -1,5 +1,4 @@
 """The answers of a segment: where a batch is, which record has a time, which bytes were skipped."""
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -23,8 +22,7 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LostRange:
+class LostRange(NamedTuple):
     """Bytes that a reader skipped, and the offsets that may have been in them.
 
     file, position, size_bytes      where they are; size_bytes 0: the segment that should hold the offsets is missing

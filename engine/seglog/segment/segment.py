@@ -11,7 +11,6 @@ alive. Of a growing segment, readers see what its PublishedEnd says, in the same
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -127,8 +126,8 @@ class Segment:
         if path.name.endswith(names.SWAP_SUFFIX):
             self._is_swap = True
         self._access = SegmentOpenSettings(
-            decompress or decompressor(), last_opened or LastOpened(), owned, by_minute, reserve_bytes,
-            dialect_of(path),
+            decompress or decompressor(), last_opened or LastOpened(), owned=owned, by_minute=by_minute,
+            reserve_bytes=reserve_bytes, dialect=dialect_of(path),
         )
 
     def __repr__(self) -> str:
@@ -425,7 +424,7 @@ class Segment:
             stop = -1
         if not lost.first_offset < stop <= end_offset:
             stop = -1 if end_offset == NO_END else end_offset
-        return replace(lost, last_offset=stop - 1) if stop > lost.first_offset else lost
+        return lost._replace(last_offset=stop - 1) if stop > lost.first_offset else lost
 
     def batches(
         self,

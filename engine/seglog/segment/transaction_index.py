@@ -7,9 +7,8 @@ import os
 import struct
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from seglog._kernels.transaction_search import TransactionSearch
 from seglog.errors import CorruptIndexError, UnsupportedVersionError
@@ -23,8 +22,7 @@ _ENTRY = struct.Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size        # 34
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
+class AbortedTransaction(NamedTuple):
     """An aborted transaction: offsets of its first data record and of its marker, and the last stable offset then."""
 
     producer_id: int

@@ -6,9 +6,8 @@ the batches' own epochs.
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError
 from seglog.fs.aside import write_atomically
@@ -17,14 +16,12 @@ from seglog.fs.mapping import read_file
 from seglog.state.text_files import decode, format_checkpoint, parse_checkpoint, parse_int
 
 
-@dataclass(frozen=True, slots=True)
-class EpochStart:
+class EpochStart(NamedTuple):
     epoch: int
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEnd:
+class EpochEnd(NamedTuple):
     """Where an epoch ends, exclusive: Kafka's answer to OffsetsForLeaderEpoch."""
 
     epoch: int

@@ -9,7 +9,6 @@ All methods are called within a turn (fs.lock.turns), during which no other proc
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from seglog.errors import LogLockedError, StorageError
@@ -89,7 +88,6 @@ class _CheckpointFile:
             opened.close()
 
 
-@dataclass(slots=True)
 class _Gathered:
     """Lines of one partition that are not written yet.
 
@@ -97,9 +95,12 @@ class _Gathered:
     was removed.
     """
 
-    offsets: dict[str, int | None] = field(default_factory=dict)
-    lock: Lock | None = None
-    gone: bool = False
+    __slots__ = ("gone", "lock", "offsets")
+
+    def __init__(self) -> None:
+        self.offsets: dict[str, int | None] = {}
+        self.lock: Lock | None = None
+        self.gone = False
 
 
 class OffsetCheckpoints:

@@ -5,9 +5,8 @@ Written at each roll and clean close; the offset is exclusive (ProducerStateMana
 import os
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from seglog._kernels.crc import crc32c
 from seglog.errors import CorruptSnapshotError
@@ -20,8 +19,7 @@ _ENTRY = struct.Struct(">qhiqiqiq")     # 46 bytes
 ENTRY_SIZE = _ENTRY.size
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerEntry:
+class ProducerEntry(NamedTuple):
     """One producer: its last batch (sequence, offset, offset delta, timestamp ms) and its open transaction.
 
     `last_sequence` and `last_offset` are -1 if it has only a marker; `coordinator_epoch` is -1 before its first marker;
@@ -38,8 +36,7 @@ class ProducerEntry:
     current_txn_first_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerSnapshot:
+class ProducerSnapshot(NamedTuple):
     """The producers, in the order of the file (Kafka's order is that of a hash map, and has no meaning)."""
 
     producers: tuple[ProducerEntry, ...] = ()

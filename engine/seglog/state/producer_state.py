@@ -12,7 +12,6 @@ import enum
 import os
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from seglog._kernels.batch_survey import first_with_producer
@@ -84,8 +83,7 @@ class _Batch(NamedTuple):
 _NO_BATCH = _Batch(_NONE, _NONE, 0, _NONE)
 
 
-@dataclass(slots=True)
-class _Producer:
+class _Producer(NamedTuple):
     """One producer: Kafka's ProducerStateEntry. Never changed: an append replaces it whole."""
 
     producer_epoch: int = _NONE
@@ -177,12 +175,14 @@ class _Completed(NamedTuple):
     is_aborted: bool
 
 
-@dataclass(slots=True)
 class Update:
     """The changes that `prepare` found for an append. Valid for one `apply`, of the state that made it."""
 
-    producers: dict[int, _Producer] = field(default_factory=dict)
-    transactions: list[_Begun | _Completed] = field(default_factory=list)
+    __slots__ = ("producers", "transactions")
+
+    def __init__(self) -> None:
+        self.producers: dict[int, _Producer] = {}
+        self.transactions: list[_Begun | _Completed] = []
 
     @property
     def begun(self) -> list[tuple[int, int]]:

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -37,8 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HINT = "set it with `seglog cursors reset`, or remove the file: the reader then begins at the start of the log"
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderCursor:
+class ReaderCursor(NamedTuple):
     """offset: the next offset to read. committed_at_ms: when it was committed."""
 
     name: str
@@ -233,7 +231,7 @@ def _lower(fs: FileSystem, directory: Path, end: int) -> None:
             _LOG.warning("cannot tell whether a reader's position is beyond the log end offset %d: %s", end, error)
             continue
         if cursor is not None and cursor.offset > end:
-            replace(cursor, offset=end).put(fs, directory)
+            cursor._replace(offset=end).put(fs, directory)
             _LOG.warning(
                 "%s: moved reader %r back to offset %d, where the log was truncated; it had committed %d",
                 directory, name, end, cursor.offset,

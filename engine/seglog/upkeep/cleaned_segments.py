@@ -1,5 +1,4 @@
 """Writes the output of a compaction round: .cleaned files beside the segments that they will replace."""
-from dataclasses import replace
 from pathlib import Path
 
 from seglog._kernels.segment_scan import scan
@@ -26,8 +25,8 @@ class CleanedSegments:
         self._directory = directory
         self._dialect = dialect_of_config(config)
         # The group was formed by Kafka's limits: here only what a file can hold counts.
-        self._config = replace(
-            config, segment_bytes=MAX_INT, segment_index_bytes=max(config.segment_index_bytes, index_bytes)
+        self._config = config.replace(
+            segment_bytes=MAX_INT, segment_index_bytes=max(config.segment_index_bytes, index_bytes)
         )
         self.logs: list[Path] = []
         self.size_bytes = 0

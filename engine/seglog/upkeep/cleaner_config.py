@@ -1,10 +1,8 @@
 """Configuration of the cleaner of a log dir: Kafka's broker-wide keys, for `seglog.open_dir`."""
-from dataclasses import dataclass
 
 from seglog.config import MAX_LONG, Settings, setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig(Settings):
     """How the logs of a log dir are cleaned. Make one with `CleanerConfig.of({"log.cleaner.backoff.ms": 1000})`."""
 

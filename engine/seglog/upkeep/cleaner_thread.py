@@ -15,7 +15,6 @@ import threading
 import time
 import weakref
 from collections import deque
-from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
 from seglog._kernels.shield import work_in_background
@@ -52,37 +51,42 @@ class _Left(Exception):
     """Stops a step in the middle, because its log is being closed."""
 
 
-@dataclass(eq=False, slots=True)
 class _Task:
     """One log. Times are from time.monotonic."""
 
-    log: "weakref.ref[MaintainedLog]"
-    retainer: LogRetainer
-    busy: CallLock = field(default_factory=CallLock)    # held by the thread while it works on the log
-    maintain_s: float | None = None        # how often to maintain the log
-    maintain_at: float = NEVER
-    look_s: float = NEVER               # how often to check what retention deletes
-    look_at: float = NEVER
-    is_called: bool = False             # set without a lock
-    is_new: bool = False                # its first retention is still to come; it is not compacted before
-    clean_at: float = NEVER             # when it may be compacted
-    failures: int = 0                   # in a row
-    leaves: bool = False
-    reason: str | None = None
+    __slots__ = (
+        "busy", "clean_at", "failures", "is_called", "is_new", "leaves", "log", "look_at", "look_s", "maintain_at",
+        "maintain_s", "reason", "retainer",
+    )
+
+    def __init__(self, log: "weakref.ref[MaintainedLog]", retainer: LogRetainer) -> None:
+        self.log = log
+        self.retainer = retainer
+        self.busy = CallLock()              # held by the thread while it works on the log
+        self.maintain_s: float | None = None        # how often to maintain the log
+        self.maintain_at = NEVER
+        self.look_s = NEVER                 # how often to check what retention deletes
+        self.look_at = NEVER
+        self.is_called = False              # set without a lock
+        self.is_new = False                 # its first retention is still to come; it is not compacted before
+        self.clean_at = NEVER               # when it may be compacted
+        self.failures = 0                   # in a row
+        self.leaves = False
+        self.reason: str | None = None
 
 
-@dataclass(slots=True)
 class Counts:
     """What a cleaner has done since its creation."""
 
-    deleted_segments: int = 0
-    deleted_bytes: int = 0
-    rewritten_bytes: int = 0
-    compactions: int = 0
-    compacted_bytes: int = 0            # read
-    freed_bytes: int = 0                # by compaction
-    failures: int = 0
-    throttled_seconds: float = 0.0
+    def __init__(self) -> None:
+        self.deleted_segments = 0
+        self.deleted_bytes = 0
+        self.rewritten_bytes = 0
+        self.compactions = 0
+        self.compacted_bytes = 0            # read
+        self.freed_bytes = 0                # by compaction
+        self.failures = 0
+        self.throttled_seconds = 0.0
 
 
 class LogCleaner:

@@ -3,7 +3,7 @@
 Kafka's Cleaner.doClean: buildOffsetMap, groupSegmentsBySize, cleanSegments, cleanInto.
 """
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from seglog._kernels.batch_filter import BatchFilter
@@ -81,7 +81,7 @@ class CleaningRound:
         self._source = source
         dialect = source.segments[0].dialect
         # (A caller that only reads a directory may have another configuration.)
-        self._config = config = replace(config, message_dialect=dialect.name)
+        self._config = config = config.replace(message_dialect=dialect.name)
         self._now_ms = now_ms
         self._plan = plan
         self._limits = limits

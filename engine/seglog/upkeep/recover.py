@@ -7,7 +7,7 @@ partition are locked as by an open log, and Kafka's clean-shutdown file is absen
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from seglog.clock import Clock, SystemClock
@@ -194,8 +194,8 @@ def _told(
     files = {segment.files.log.name for segment in plan.segments} | {Path(one.file).name for one in filled}
     return Recovery(
         source, target, mode, plan.log_start_offset, end, max(len(files), 1),
-        tuple(replace(one, file=str(source / Path(one.file).name)) for one in lost),
-        tuple(replace(repair, file=str(source / Path(repair.file).name)) for repair in plan.repairs),
+        tuple(one._replace(file=str(source / Path(one.file).name)) for one in lost),
+        tuple(repair._replace(file=str(source / Path(repair.file).name)) for repair in plan.repairs),
         backups, filled, {} if refill is None else refill.reasons,
     )
 

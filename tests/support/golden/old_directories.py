@@ -2,7 +2,6 @@
 
 tests/oracle/old_brokers/README.md tells what lies where in it. The same checks hold of what they write live.
 """
-import dataclasses
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
@@ -173,7 +172,7 @@ class Recovered:
         producers = sorted(ProducerSnapshot.parse(raw).producers, key=lambda producer: producer.producer_id)
         if numbers(self.version) < (2,):
             return [(p.producer_id, p.producer_epoch, p.last_sequence, p.current_txn_first_offset) for p in producers]
-        return [dataclasses.replace(producer, coordinator_epoch=-1) for producer in producers]
+        return [producer._replace(coordinator_epoch=-1) for producer in producers]
 
 
 def _recovery_point(killed: Path) -> int:

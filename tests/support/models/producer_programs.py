@@ -8,7 +8,6 @@ import base64
 import gzip
 import json
 import random
-from dataclasses import astuple
 from pathlib import Path
 
 from seglog._kernels.segment_scan import scan
@@ -134,7 +133,7 @@ def on_disk(directory, lines=None):
     `lines`: aborted transactions by base offset, where they are not in files.
     """
     snapshots = {
-        path.stem: sorted(list(astuple(p)) for p in ProducerSnapshot.read(path).producers)
+        path.stem: sorted(list(p) for p in ProducerSnapshot.read(path).producers)
         for path in directory.glob("*.snapshot")
     }
     indexes = {path.stem: path.read_bytes().hex() for path in directory.glob("*.txnindex")}
