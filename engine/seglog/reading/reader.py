@@ -8,6 +8,7 @@ import operator
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 from seglog._kernels.batch_survey import first_above
@@ -200,7 +201,8 @@ class LogReader(LogLookup):
         extent, on_lost = self._current(), lost_sink(on_corrupt, lost)
         first, stop, aborted = _bounds(self, extent, _start_in_range(self, extent, asked), asked)
         tables = _cut(_known(self._walk(extent, first, stop, True, on_lost), stop, max_magic), first, stop, aborted)
-        return Chained(((table[slot] for _, table, first, last in tables for slot in range(first, last)),), lost)
+        # No Python between two batches of a table.
+        return Chained((islice(table, first, last) for _, table, first, last in tables), lost)
 
     def columns(
         self,
