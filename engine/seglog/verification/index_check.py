@@ -112,14 +112,16 @@ class IndexCheck:
         self._data_bytes = table.end
 
     def _see_offsets(self, table: BatchTable) -> None:
-        while self._offset_slot < len(self._offsets):
-            offset, position = self._offsets[self._offset_slot]
+        entries, count = self._offsets, len(self._offsets)
+        for slot in range(self._offset_slot, count):
+            offset, position = entries[slot]
             if position >= table.end:
+                self._offset_slot = slot
                 return
             batch_slot = survey.find_position(table, position)
             if batch_slot < 0 or not self._begins_by(table, batch_slot, offset):
-                self._misled.append(self._offset_slot)
-            self._offset_slot += 1
+                self._misled.append(slot)
+        self._offset_slot = count
 
     def _begins_by(self, table: BatchTable, slot: int, offset: int) -> bool:
         batch = table[slot]
@@ -130,22 +132,24 @@ class IndexCheck:
         return before < offset
 
     def _see_times(self, table: BatchTable) -> None:
-        seen = 0
-        while self._time_slot < len(self._times):
-            timestamp, offset = self._times[self._time_slot]
+        seen, largest = 0, self._largest
+        entries, slot, count = self._times, self._time_slot, len(self._times)
+        while slot < count:
+            timestamp, offset = entries[slot]
             # (Offsets of entries do not fall: anything below the last one's batch is below this one's.)
             batch_slot = table.find_offset(offset, max(seen - 1, 0))
             if batch_slot < 0:
                 break
             if batch_slot >= seen:
-                self._largest = max(self._largest, survey.largest_timestamp(table, seen, batch_slot + 1))
+                largest = max(largest, survey.largest_timestamp(table, seen, batch_slot + 1))
                 seen = batch_slot + 1
-            if self._largest > timestamp:
-                self._hidden.append(self._time_slot)
-            elif self._largest < timestamp:
-                self._loose.append(self._time_slot)
-            self._time_slot += 1
-        self._largest = max(self._largest, survey.largest_timestamp(table, min(seen, len(table)), -1))
+            if largest > timestamp:
+                self._hidden.append(slot)
+            elif largest < timestamp:
+                self._loose.append(slot)
+            slot += 1
+        self._time_slot = slot
+        self._largest = max(largest, survey.largest_timestamp(table, min(seen, len(table)), -1))
 
     # --- the end -----------------------------------------------------------------------------
 
