@@ -57,7 +57,12 @@ class ConvertedSegment:
 
     def to_json(self) -> bytes:
         """Format it as one line: format.checked_json."""
-        return format_json(_FORMAT, VERSION, **asdict(self))
+        told = asdict(self)
+        for part in told["parts"]:
+            part["epochs"] = [start._asdict() for start in part["epochs"]]
+        if self.aborted is not None:
+            told["aborted"] = [line._asdict() for line in self.aborted]
+        return format_json(_FORMAT, VERSION, **told)
 
     @classmethod
     def of_json(cls, text: bytes | str) -> "ConvertedSegment":

@@ -139,7 +139,7 @@ def meanings(directory: Path) -> dict[str, object]:
             except CorruptSnapshotError:
                 found[path.name] = raw
                 continue
-            kept = [replace(producer, coordinator_epoch=-1) for producer in producers]
+            kept = [producer._replace(coordinator_epoch=-1) for producer in producers]
             found[path.name] = sorted(kept, key=lambda producer: producer.producer_id)
         elif path.name == "leader-epoch-checkpoint":
             found[path.name] = raw.decode().split()[1:]
