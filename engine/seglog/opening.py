@@ -16,8 +16,6 @@ from seglog.log.log import Log
 from seglog.logger import Logger
 from seglog.reading.arguments import check_mapping, checked_config
 from seglog.reading.cluster_settings import settings_beside
-from seglog.upkeep.cleaner_config import CleanerConfig
-from seglog.upkeep.cleaner_thread import LogCleaner
 
 if TYPE_CHECKING:
     import ssl
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from seglog.endpoint.local_server import LocalServer
     from seglog.log.expiry import LogAge, Verdict
     from seglog.log.open_dir import LogDir
+    from seglog.upkeep.cleaner_config import CleanerConfig
+    from seglog.upkeep.cleaner_thread import LogCleaner
 
 _LOG = Logger(__name__)
 
@@ -62,8 +62,13 @@ def _expired(log: "LogAge", config: LogConfig, now_ms: int) -> "Verdict":
     return expired(log, config, now_ms)
 
 
-def _cleaner_of_its_own(config: LogConfig) -> LogCleaner | None:
-    return LogCleaner() if config.has_retention or config.is_compacted else None
+def _cleaner_of_its_own(config: LogConfig) -> "LogCleaner | None":
+    if not (config.has_retention or config.is_compacted):
+        return None
+    late("seglog.upkeep.cleaner_thread")
+    from seglog.upkeep.cleaner_thread import LogCleaner
+
+    return LogCleaner()
 
 
 def open_dir(
@@ -74,7 +79,7 @@ def open_dir(
     leader_epoch: int = 0,
     clock: Clock | None = None,
     fs: FileSystem | None = None,
-    cleaner: Mapping[str, object] | CleanerConfig | None = None,
+    cleaner: "Mapping[str, object] | CleanerConfig | None" = None,
 ) -> "LogDir":
     """Open a log dir such as `data`, which holds `orders-0` and others, and create it if it does not exist.
 
@@ -84,6 +89,10 @@ def open_dir(
     """
     late("seglog.log.open_dir")
     from seglog.log.open_dir import LogDir
+    late("seglog.upkeep.cleaner_config")
+    from seglog.upkeep.cleaner_config import CleanerConfig
+    late("seglog.upkeep.cleaner_thread")
+    from seglog.upkeep.cleaner_thread import LogCleaner
 
     if not isinstance(cleaner, CleanerConfig):
         check_mapping(cleaner)
@@ -140,6 +149,8 @@ def serve(
     from seglog.endpoint.server import ServerOptions
     late("seglog.endpoint.settings")
     from seglog.endpoint.settings import ServerConfig
+    late("seglog.upkeep.cleaner_config")
+    from seglog.upkeep.cleaner_config import CleanerConfig
 
     check_mapping(config)
     taken = broker_settings(config or {})
