@@ -264,12 +264,46 @@ cdef int put_headers(Output* out, Record record, Span s, int32_t count) except -
 
 # --- rows ------------------------------------------------------------------------------------
 
+cdef class Rows:
+    """Writes records as rows, whatever a row is: the classes below say it."""
+
+    def write(self, write, records, *, bint is_control=False):
+        """Give `write` the rows of (index, Record) pairs, in pieces of whole rows; before an error, those before it.
+
+        `is_control`: the records are markers of transactions.
+        """
+        cdef Output out
+        cdef int64_t done = 0
+        memset(&out, 0, sizeof(out))
+        try:
+            for _, record in records:
+                if done >= PIECE_SIZE:
+                    piece = self.piece(<const char*>out.first, done)
+                    out.size = done = 0
+                    write(piece)
+                self.put_row(&out, record, is_control)
+                done = out.size
+        finally:
+            try:
+                if done:
+                    write(self.piece(<const char*>out.first, done))
+            finally:
+                free(out.first)
+
+    cdef int put_row(self, Output* out, Record record, bint is_control) except -1:
+        raise NotImplementedError
+
+    cdef object piece(self, const char* first, int64_t size):
+        raise NotImplementedError
+
+
 @cython.final
-cdef class TextRows:
+cdef class TextRows(Rows):
     """Writes records as rows for people: offset, time, key, value, headers.
 
     `shown(record, is_control)` gives the texts of a key and of a value that are not printable ASCII or null, of values
     above `value_bytes_max`, and if `is_decoded` of all; `headers_shown` those of headers that are not printable ASCII.
+    The column of the keys widens as longer ones come.
     """
     cdef object shown
     cdef object headers_shown
@@ -288,28 +322,8 @@ cdef class TextRows:
         self.is_decoded = is_decoded
         self.last.second = -1
 
-    def write(self, write, records, *, bint is_control):
-        """Give `write` the rows of (index, Record) pairs, in pieces of whole rows; before an error, those before it.
-
-        The column of the keys widens as longer ones come.
-        """
-        cdef Output out
-        cdef int64_t done = 0
-        memset(&out, 0, sizeof(out))
-        try:
-            for _, record in records:
-                if done >= PIECE_SIZE:
-                    piece = PyUnicode_DecodeUTF8(<const char*>out.first, done, b"surrogatepass")
-                    out.size = done = 0
-                    write(piece)
-                self.put_row(&out, record, is_control)
-                done = out.size
-        finally:
-            try:
-                if done:
-                    write(PyUnicode_DecodeUTF8(<const char*>out.first, done, b"surrogatepass"))
-            finally:
-                free(out.first)
+    cdef object piece(self, const char* first, int64_t size):
+        return PyUnicode_DecodeUTF8(first, size, b"surrogatepass")
 
     cdef int put_row(self, Output* out, Record record, bint is_control) except -1:
         cdef int64_t key_start
@@ -348,7 +362,7 @@ cdef class TextRows:
 
 
 @cython.final
-cdef class TemplateText:
+cdef class TemplateText(Rows):
     """Writes records by a template, as bytes.
 
     Its parts: bytes as they are; the letters o, T, k, K, s, S, R, h of `seglog dump --format`, all bytes as stored; and
@@ -371,27 +385,10 @@ cdef class TemplateText:
         self.parts = tuple(parts)
         self.letters = bytes(letters)
 
-    def write(self, write, records):
-        """Give `write` the rows of (index, Record) pairs, in pieces of whole rows; before an error, those before it."""
-        cdef Output out
-        cdef int64_t done = 0
-        memset(&out, 0, sizeof(out))
-        try:
-            for _, record in records:
-                if done >= PIECE_SIZE:
-                    piece = PyBytes_FromStringAndSize(<const char*>out.first, done)
-                    out.size = done = 0
-                    write(piece)
-                self.put_row(&out, record)
-                done = out.size
-        finally:
-            try:
-                if done:
-                    write(PyBytes_FromStringAndSize(<const char*>out.first, done))
-            finally:
-                free(out.first)
+    cdef object piece(self, const char* first, int64_t size):
+        return PyBytes_FromStringAndSize(first, size)
 
-    cdef int put_row(self, Output* out, Record record) except -1:
+    cdef int put_row(self, Output* out, Record record, bint is_control) except -1:
         cdef uint8_t[4] size
         cdef const uint8_t* letters = <const uint8_t*>PyBytes_AS_STRING(self.letters)
         cdef uint8_t letter

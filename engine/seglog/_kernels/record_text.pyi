@@ -1,10 +1,20 @@
 from collections.abc import Callable, Iterable, Sequence
-from typing import final
+from typing import Generic, TypeVar, final
+
+from typing_extensions import disjoint_base
 
 from seglog._kernels.record_batch import Record
 
+_Piece = TypeVar("_Piece", str, bytes)
+
+@disjoint_base
+class Rows(Generic[_Piece]):
+    def write(
+        self, write: Callable[[_Piece], object], records: Iterable[tuple[int, Record]], *, is_control: bool = False
+    ) -> None: ...
+
 @final
-class TextRows:
+class TextRows(Rows[str]):
     def __new__(
         cls,
         shown: Callable[[Record, bool], tuple[str, str]],
@@ -14,11 +24,7 @@ class TextRows:
         value_bytes_max: int,
         is_decoded: bool,
     ) -> TextRows: ...
-    def write(
-        self, write: Callable[[str], object], records: Iterable[tuple[int, Record]], *, is_control: bool
-    ) -> None: ...
 
 @final
-class TemplateText:
+class TemplateText(Rows[bytes]):
     def __new__(cls, parts: Sequence[bytes | str | Callable[[Record], bytes]]) -> TemplateText: ...
-    def write(self, write: Callable[[bytes], object], records: Iterable[tuple[int, Record]]) -> None: ...
