@@ -115,6 +115,9 @@ def rows_text(rows: Sequence[PartitionRow], to: int, *, with_steps: bool = False
         lines[-1][7:7] = [str(sum(row.skipped for row in rows)), str(sum(row.retried for row in rows))]
     yield report.table(head, lines, left=(0, 1, len(head) - 1), total=True)
     for row in rows:
+        if row.skipped and not with_steps:
+            taken = report.count_of(row.skipped, "segment")
+            yield f"{report.printable(row.partition)}: {taken} converted by an earlier run, read and compared again"
         lost = [f"{count:,} {what}" for _, count, what in row.losses.counted] if row.losses else []
         if row.losses and row.losses.undecided_records:
             lost.append(row.losses.undecided_words)

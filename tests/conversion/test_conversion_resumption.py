@@ -400,6 +400,12 @@ def test_power_cuts_in_a_resumed_conversion_in_place_leave_the_old_or_the_new(pl
 def test_the_command_goes_on_in_place_within_the_partitions_of_a_log_dir(place):
     partition, backups, _ = place
     segments = len(list(partition.glob("*.log")))
+    taken = f"{segments - 1} segment{'s' * (segments > 2)}"
+    assert killed_in_place((partition, backups, Options(codec="zstd")), 0.999)
+    said = seglog(
+        "convert", partition.parent, "--in-place", "--backup", backups, "--codec", "zstd", "--resume", "--apply").stdout
+    assert f"orders-0: {taken} converted by an earlier run, read and compared again" in said
+    seglog("convert", partition.parent, "--rollback", "--backup", backups, "--apply")
     assert killed_in_place((partition, backups, Options(codec="zstd")), 0.999)
     rows = seglog_json(
         "convert", partition.parent, "--in-place", "--backup", backups, "--codec", "zstd", "--resume", "--apply")
