@@ -21,7 +21,7 @@ from pathlib import Path
 from seglog.config import LogConfig
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
-from seglog.loading.loader import plan_load
+from seglog.late_import import late
 from seglog.segment.positions import LostRange
 from seglog.state.clean_partitions import CleanPartitions
 from seglog.verification.findings import Finding
@@ -95,6 +95,9 @@ class NextStart:
 
         `config`: with seglog.recovery.mode=truncate. Raises StorageError.
         """
+        late("seglog.loading.loader")       # only for damage: twelve modules come with it
+        from seglog.loading.loader import plan_load
+
         is_clean = self.stop is Stop.CLEAN
         plan = plan_load(
             self._directory, config, clean=is_clean, recovery_point=self._recovery_point,
