@@ -18,7 +18,7 @@ import seglog
 import seglog.polars
 from seglog.errors import InvalidArgumentError, SchemaNotFoundError, UndecodableRecordError
 from support.command import seglog as command
-from support.schemas import NOW, avro, framed, schema_key, write_schemas, write_topic
+from support.schemas import NOW, V1, V2, V3, avro, framed, schema_key, write_orders, write_schemas, write_topic
 
 UTC = dt.UTC
 ADDRESS = {"type": "record", "name": "Address", "fields": [
@@ -73,14 +73,6 @@ TYPES = {
     "counts": pa.map_(pa.string(), pa.int32()),
     "home": pa.struct([("street", pa.string()), ("zip", pa.string())]),
 }
-V1 = {"type": "record", "name": "Order", "fields": [
-    {"name": "amount", "type": "int"}, {"name": "note", "type": "string"}]}
-V2 = {"type": "record", "name": "Order", "fields": [
-    {"name": "amount", "type": "long"}, {"name": "currency", "type": "string", "default": "EUR"}]}
-V3 = {"type": "record", "name": "Order", "fields": [
-    {"name": "total", "type": "double", "aliases": ["amount"]},
-    {"name": "currency", "type": "string", "default": "EUR"},
-    {"name": "tags", "type": ["null", "string"], "default": None}]}
 
 
 @pytest.fixture
@@ -92,13 +84,7 @@ def log_dir(tmp_path):
 
 @pytest.fixture
 def orders(log_dir):
-    """Keys are text; values were written with three versions of a schema, and one is a tombstone."""
-    write_schemas(log_dir, ("orders-value", 1, 11, V1), ("orders-value", 2, 12, V2), ("orders-value", 3, 13, V3))
-    values = [
-        framed(11, avro(V1, {"amount": 1, "note": "old"})), framed(12, avro(V2, {"amount": 2, "currency": "USD"})),
-        None, framed(13, avro(V3, {"total": 3.5, "currency": "JPY", "tags": "x"})),
-    ]
-    return write_topic(log_dir / "orders-0", values, [b"a", b"b", b"c", b"d"])
+    return write_orders(log_dir)
 
 
 AS_V3 = [

