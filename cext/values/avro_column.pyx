@@ -304,8 +304,9 @@ cdef inline int64_t last_offset(const Node* node) noexcept nogil:
 cdef inline int append_fixed(Node* node, const void* value, int64_t width) noexcept nogil:
     if ensure_room(node.data, width) != OK:
         return NO_MEMORY
-    memcpy(node.data.first + node.data.size, value, width)
-    node.data.size += width
+    if width > 0:               # else there may be no memory yet
+        memcpy(node.data.first + node.data.size, value, width)
+        node.data.size += width
     return append_valid(node)
 
 
@@ -316,8 +317,9 @@ cdef inline int append_bytes(Node* node, const uint8_t* p, int64_t size) noexcep
     status = append_offset(node, node.data.size + size)
     if status != OK:
         return status
-    memcpy(node.data.first + node.data.size, p, size)
-    node.data.size += size
+    if size > 0:                # else there may be no memory yet
+        memcpy(node.data.first + node.data.size, p, size)
+        node.data.size += size
     return append_valid(node)
 
 
@@ -337,8 +339,9 @@ cdef int append_null(Node* nodes, int at) noexcept nogil:
     elif node.kind == FIXED_NODE:
         if ensure_room(node.data, node.width) != OK:
             return NO_MEMORY
-        memset(node.data.first + node.data.size, 0, node.width)
-        node.data.size += node.width
+        if node.width > 0:
+            memset(node.data.first + node.data.size, 0, node.width)
+            node.data.size += node.width
     elif node.kind == STRUCT_NODE:
         child = node.first_child
         while child >= 0:
