@@ -448,17 +448,15 @@ def test_changed_bytes_are_refused_or_as_fastavro_has_them(reads):
         for one, row in zip(raw, python_of(array), strict=True):
             if row is not None:
                 good += 1
-                try:
-                    value = twin(one, writer, reader)
-                except Exception:
-                    # It goes by a block's size where it passes by a field, but not where it reads one.
-                    assert twin(one, writer, writer), one
-                    continue
-                assert same(value, row, reader.definition, reader.names), one
+                # fastavro goes by a block's size where it passes by a field, but not where it reads one.
+                assert is_twin(one, row, writer, reader) or (
+                    writer is not reader and same(
+                        {"more": None} | twin(one, writer, writer), row, reader.definition, reader.names)), one
                 continue
             bad += 1
             try:
                 twin(one, writer, reader)
+                twin(one, writer, writer)
             except Exception:
                 continue
             why = str(strict.array(pa.array([one], pa.binary()))[2].problem)
@@ -472,6 +470,13 @@ def test_changed_bytes_are_refused_or_as_fastavro_has_them(reads):
 
 
 # --- what fastavro cannot tell ------------------------------------------------------------------------
+
+
+def is_twin(raw, row, writer, reader):
+    try:
+        return same(twin(raw, writer, reader), row, reader.definition, reader.names)
+    except Exception:
+        return False
 
 
 def rows_of(schema, raw, reads=None):
