@@ -1,6 +1,7 @@
-"""What happens to most jobs of a queue: it is the next one, it is delivered for so long, and it is acknowledged.
+"""What happens to most jobs of a queue: it is put, it is the next one, it is delivered for so long, and acknowledged.
 
-A delivery or an acknowledgement is quiet if it changes nothing else: no lease is over, no job waits long enough, none
+A put is quiet if the job has nothing but a value, and its entry needs only a write and a sync (quiet_ledger.pyx). A
+delivery or an acknowledgement is quiet if it changes nothing else: no lease is over, no job waits long enough, none
 is delayed and due, nothing must be read, the journal needs only a write (journal_end.pyx), and the cursor's
 mark-delete position moves by one entry. All others take the slow path, seglog.queue.lane, which decides the same from
 the same fields; both write the same records and leave the same state. Each durable job passes here once: between two
@@ -8,6 +9,7 @@ syncs, with cold caches, the frames of Python around this cost several times as 
 """
 from heapq import heappush
 
+from cpython.bytes cimport PyBytes_CheckExact
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
@@ -15,7 +17,9 @@ from posix.unistd cimport getpid
 
 from .journal_end cimport JournalEnd
 from .quick_lock cimport QuickLock
+from .quiet_ledger cimport QuietAdds
 
+from seglog._kernels.message_entry import encode_message
 from seglog.errors import SeglogError
 
 cdef enum:
@@ -91,6 +95,48 @@ cdef class QuietLane:
     cdef public object _unique
     cdef public object _backlog
     cdef public object _counts
+    cdef public QuietAdds _adds
+    cdef public object _producer_name
+    cdef public object _sequence_ids    # an iterator
+    cdef public object _new_position    # makes one of (ledger id, entry id)
+    cdef public object _new_job         # makes one of the lane, its message, and its entry as bytes
+    cdef public str _prefix             # of the ids of its jobs
+    cdef public int64_t _most_ready     # put jobs that are kept in memory
+
+    def put_quietly(self, value):
+        """Put a job that has nothing but a value, durably, and return its id; None if that is not quiet, and nothing
+        was done."""
+        cdef object found, position, now_ms
+        cdef bytes entry
+        self.check_filled()
+        if (
+            not PyBytes_CheckExact(value) or self._adds is None or self._shown.extent is None
+            or self._held._pid != getpid()
+        ):
+            return None
+        now_ms = self.now_ms()
+        entry = encode_message(
+            self._producer_name, next(self._sequence_ids), now_ms, None, None, False, None, value)
+        found = self._adds.add_one(entry, now_ms)
+        if found is None:
+            return None
+        position = self._new_position(found)
+        self._lock.take()
+        try:
+            # So that it can be taken without reading it back, if it is the next one that would be read.
+            if (
+                len(self._ready) < self._most_ready and not self._is_torn and self._shown.extent is not None
+                and self._dispatcher._hand_over(position)
+            ):
+                self._ready.append(self._new_job(self, (position[0], position[1], -1), entry))
+        except BaseException as error:
+            if not isinstance(error, SeglogError):
+                self._is_torn = True
+                self._backlog.forget()
+            raise
+        finally:
+            self._lock.give()
+        return f"{self._prefix}{position[0]}:{position[1]}"
 
     def take_quietly(self, int64_t lease_ns):
         """The next job, delivered to this process for `lease_ns`; None if that is not quiet, and nothing was done."""

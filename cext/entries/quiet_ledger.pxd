@@ -19,3 +19,18 @@ cdef class QuietWriter(ChangeGate):
     # Take an entry, which may need `most` bytes. Returns its number to wait for; 0 if it is not open: nothing was done.
     cdef int64_t put_one(self, bytes entry, int64_t timestamp, int64_t most) except -1
     cdef bint write_waiting(self, EndNumbers* end) except -1
+
+
+cdef class QuietAdds:
+    cdef public ChangeGate _tail
+    cdef public object interceptors
+    cdef public tuple _listeners
+    cdef public int64_t _max_message_bytes
+    # When the last ledger is full: so many entries, bytes, or milliseconds after it was made.
+    cdef public int64_t _most_entries
+    cdef public int64_t _most_bytes
+    cdef public int64_t _most_age_ms
+
+    # `add_quietly` for other kernels: a tuple, or None.
+    cdef object add_one(self, bytes entry, int64_t timestamp)
+    cdef object ledger_for(self, int64_t size_bytes, int64_t timestamp)

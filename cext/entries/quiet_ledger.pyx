@@ -92,19 +92,14 @@ cdef class QuietWriter(ChangeGate):
 cdef class QuietAdds:
     """What an add to a managed ledger looks at. A subclass fills the fields; `_tail` has `shown`, `held` and
     `fail_outside`."""
-    cdef public ChangeGate _tail
-    cdef public object interceptors
-    cdef public tuple _listeners
-    cdef public int64_t _max_message_bytes
-    # When the last ledger is full: so many entries, bytes, or milliseconds after it was made.
-    cdef public int64_t _most_entries
-    cdef public int64_t _most_bytes
-    cdef public int64_t _most_age_ms
 
     def add_quietly(self, bytes entry not None, int64_t timestamp):
         """Add an entry of one message, which is as a producer sends it; `timestamp`: its publish time, now, in ms.
         Returns (ledger id, entry id) when it is as durable as callers wait for; None if that is not quiet, and nothing
         was done. Raises LogFailedError, and what refuses changes."""
+        return self.add_one(entry, timestamp)
+
+    cdef object add_one(self, bytes entry, int64_t timestamp):
         cdef ChangeGate tail = self._tail
         cdef QuietWriter writer
         cdef int64_t number = 0, entry_id = 0

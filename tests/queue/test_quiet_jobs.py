@@ -1,4 +1,4 @@
-"""Deliveries and acknowledgements that need only a write, which a kernel makes: the same as by the slow path."""
+"""Puts, deliveries and acknowledgements that need only a write, which a kernel makes: the same as by the slow path."""
 import os
 import random
 
@@ -8,7 +8,14 @@ import seglog
 from seglog._kernels.journal_end import JournalEnd
 from seglog._kernels.quiet_lane import LeaseTables, QuietLane
 from seglog.clock import ManualClock
-from seglog.errors import ForkedHandleError, LeaseLostError, LogClosedError, LogFailedError, StorageError
+from seglog.errors import (
+    ForkedHandleError,
+    InvalidArgumentError,
+    LeaseLostError,
+    LogClosedError,
+    LogFailedError,
+    StorageError,
+)
 from seglog.queue import lane
 from support.queue_model import NOW
 
@@ -18,6 +25,9 @@ OPTIONS = {"lease": 10, "max_attempts": 3, "retry_delay": 2, "retry_jitter": 0}
 class SlowLane(lane.Lane):
     """A lane in which nothing is quiet: the obvious version, in Python."""
 
+    def put_quietly(self, value):
+        return None
+
     def take_quietly(self, lease_ns):
         return None
 
@@ -26,6 +36,11 @@ class SlowLane(lane.Lane):
 
 
 class CountedLane(lane.Lane):
+    def put_quietly(self, value):
+        id_ = super().put_quietly(value)
+        counted["put"] += id_ is not None
+        return id_
+
     def take_quietly(self, lease_ns):
         job = super().take_quietly(lease_ns)
         counted["taken"] += job is not None
@@ -37,13 +52,13 @@ class CountedLane(lane.Lane):
         return was_quiet
 
 
-counted = {"taken": 0, "finished": 0}
+counted = {"put": 0, "taken": 0, "finished": 0}
 
 
 @pytest.fixture
 def quiet(monkeypatch):
     monkeypatch.setattr("seglog.queue.queue.Lane", CountedLane)
-    counted.update(taken=0, finished=0)
+    counted.update(put=0, taken=0, finished=0)
     return counted
 
 
@@ -108,6 +123,7 @@ def test_a_quiet_step_leaves_the_same_bytes_and_state_as_the_slow_path(in_memory
                 ]
                 assert answers[0] == answers[1], (name, number)
             assert state_of(fast) == state_of(slow)
+    assert quiet["put"] > 10
     assert quiet["taken"] > 10
     assert quiet["finished"] > 5
 
@@ -117,6 +133,7 @@ def test_jobs_one_after_the_other_are_quiet(path, clock, quiet):
         for _ in range(20):
             jobs.put(b"a")
             jobs.get(timeout=0).ack()
+    assert quiet["put"] >= 19
     assert quiet["taken"] >= 18
     assert quiet["finished"] >= 18
 
@@ -132,6 +149,40 @@ def test_what_is_acknowledged_quietly_does_not_come_again(path, clock, quiet):
         assert [job.value for job in jobs.get_many(100, timeout=0)] == [b"%d" % number for number in range(20, 30)]
 
 
+@pytest.mark.parametrize("options", [
+    {"key": "k"}, {"delay": 1}, {"properties": {"a": "b"}}, {"unique_for": 5, "key": "k"}, {"priority": 3},
+])
+def test_a_job_with_more_than_a_value_is_put_with_all_of_it(path, clock, quiet, options):
+    with opened(path, clock) as jobs:
+        jobs.put(b"a")
+        before = quiet["put"]
+        jobs.put(b"b", **options)
+        assert quiet["put"] == before
+        clock.advance(2_000)
+        [job] = [job for job in jobs.get_many(5, timeout=0) if job.value == b"b"]
+        assert job.key == options.get("key")
+        assert job.properties == options.get("properties", {})
+
+
+@pytest.mark.parametrize("value", [bytearray(b"v"), memoryview(b"v")])
+def test_a_value_that_is_not_bytes_is_put_as_before(path, clock, quiet, value):
+    with opened(path, clock) as jobs:
+        jobs.put(value)
+        assert jobs.get(timeout=0).value == b"v"
+        with pytest.raises(InvalidArgumentError):
+            jobs.put("text")
+    assert quiet["put"] == 0
+
+
+def test_quiet_puts_are_delivered_in_order_also_beyond_those_kept_in_memory(path, clock, quiet):
+    with opened(path, clock) as jobs:
+        ids = [jobs.put(b"%d" % number) for number in range(3 * lane.READ_AHEAD)]
+        taken = [jobs.get(timeout=0) for _ in ids]
+        assert [job.id for job in taken] == ids
+        assert [job.value for job in taken] == [b"%d" % number for number in range(len(ids))]
+        assert jobs.get(timeout=0) is None
+
+
 def test_a_closed_queue_is_not_quiet(path, clock, quiet):
     jobs = opened(path, clock)
     jobs.put(b"a")
@@ -142,6 +193,8 @@ def test_a_closed_queue_is_not_quiet(path, clock, quiet):
         jobs.get(timeout=0)
     with pytest.raises(LogClosedError):
         job.ack()
+    with pytest.raises(LogClosedError, match="queue was closed"):
+        jobs.put(b"c")
 
 
 def test_a_paused_queue_is_not_quiet(path, clock, quiet):
@@ -160,16 +213,16 @@ def test_a_forked_child_is_refused(path, clock, quiet):
         job = jobs.get(timeout=0)
         child = os.fork()
         if not child:
-            status = 1
+            status = 0
             try:
-                for call in (lambda: jobs.get(timeout=0), job.ack):
+                for call in (lambda: jobs.get(timeout=0), job.ack, lambda: jobs.put(b"c")):
                     try:
                         call()
                     except ForkedHandleError:
-                        status -= 0.5
+                        status += 1
             finally:
-                os._exit(int(status))
-        assert os.waitpid(child, 0)[1] == 0
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         job.ack()
         assert jobs.get(timeout=0).value == b"b"
 
@@ -231,6 +284,8 @@ def test_a_lane_or_journal_without_its_fields_is_refused():
     bare = QuietLane()
     with pytest.raises(TypeError, match="without its fields"):
         bare.take_quietly(1)
+    with pytest.raises(TypeError, match="without its fields"):
+        bare.put_quietly(b"a")
     with pytest.raises(TypeError, match="without its fields"):
         bare.finish_quietly(object(), True)
     with pytest.raises(TypeError, match="job"):

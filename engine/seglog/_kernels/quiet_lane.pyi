@@ -5,6 +5,7 @@ from typing_extensions import disjoint_base
 
 from seglog._kernels.journal_end import JournalEnd
 from seglog._kernels.quick_lock import QuickLock
+from seglog._kernels.quiet_ledger import QuietAdds
 
 @disjoint_base
 class LeaseTables:
@@ -43,5 +44,13 @@ class QuietLane:
     _unique: Any
     _backlog: Any
     _counts: Any
+    _adds: QuietAdds
+    _producer_name: bytes
+    _sequence_ids: Any
+    _new_position: Any
+    _new_job: Any
+    _prefix: str
+    _most_ready: int
+    def put_quietly(self, value: object) -> str | None: ...
     def take_quietly(self, lease_ns: int) -> Any: ...
     def finish_quietly(self, job: object, waits: bool) -> bool: ...

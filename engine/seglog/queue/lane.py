@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -173,7 +174,8 @@ class Lane(QuietLane):
         self._config, self._fsync, self._fs, self._clock = config, fsync, fs, clock
         self._has_system_clock = type(clock) is SystemClock
         self._most_attempts = options.max_attempts
-        self._look_again_ns = RELOCATE_EVERY_NS
+        self._look_again_ns, self._most_ready = RELOCATE_EVERY_NS, READ_AHEAD
+        self._new_position, self._new_job = partial(tuple.__new__, Position), _new_job
         self.reraises = options.reraise
         self._repairing = _Repairing(self)
         # Now, where no exception comes from outside: one that comes during an import leaves its lock taken forever.
@@ -231,6 +233,9 @@ class Lane(QuietLane):
                         self._letters.note(self)
                     self._tracker = self.delayed.tracker(self._cursor)
                     self._shown, self._held = ledger._shown, ledger._tail.held
+                    self._adds = ledger._appender
+                    self._producer_name = self.delayed._producer_name
+                    self._sequence_ids = self.delayed._sequence_ids
                     self._add_chores()
                 except BaseException:
                     self._journal.close()
@@ -997,6 +1002,10 @@ class Lane(QuietLane):
 def _kept(reason: str) -> str:
     """What is kept of a reason: what UTF-8 can hold, up to a limit."""
     return reason[:REASON_CHARACTERS].encode("utf-8", "replace").decode()
+
+
+def _new_job(lane: Lane, at: Message, entry: bytes) -> Job:
+    return Job(lane, at, 0, Entry(entry), None)
 
 
 def _message_counts(entries: Sequence[StoredEntry]) -> Sequence[int]:

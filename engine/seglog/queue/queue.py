@@ -304,6 +304,12 @@ class OwnedQueue(OpenHandle):
         Raises InvalidArgumentError, RecordTooLargeError (maxMessageSize, 5 MiB), QueueFullError, LogClosedError,
         LogFailedError.
         """
+        if (
+            key is None and delay is None and at is None and properties is None and unique_for is None
+            and timeout is None and type(priority) is int and self._backlog.limit is None
+            and (known := self._lanes.get(priority)) is not None and (id_ := known.put_quietly(value)) is not None
+        ):
+            return id_
         lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
         if unique_for is not None:
             [id_] = self._put_unique(
