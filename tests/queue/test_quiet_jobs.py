@@ -245,6 +245,26 @@ def test_a_job_whose_lease_ended_comes_before_new_ones(path, clock, quiet):
         assert [jobs.get(timeout=0).value for _ in range(2)] == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_job_that_is_due_again_within_a_second_comes_before_new_ones(path, clock, quiet, is_refused):
+    # (Later, delayed jobs are looked for anyway, which is not quiet.)
+    with opened(path, clock, lease=10 if is_refused else 0.3, retry_delay=0.2) as jobs:
+        for _ in range(3):
+            jobs.put(b"w")
+            jobs.get(timeout=0).ack()
+        jobs.put(b"a")
+        job = jobs.get(timeout=0)
+        if is_refused:
+            job.nack()
+        jobs.put(b"b")
+        jobs.put(b"c")
+        before = quiet["taken"]
+        assert jobs.get(timeout=0).value == b"b"
+        assert quiet["taken"] == before + 1
+        clock.advance(400)
+        assert jobs.get(timeout=0).value == b"a"
+
+
 def test_a_delayed_job_that_is_due_comes_before_new_ones(path, clock, quiet):
     with opened(path, clock) as jobs:
         jobs.put(b"late", delay=5)
