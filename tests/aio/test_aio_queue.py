@@ -1,5 +1,6 @@
 """A queue in an event loop: what is put and finished, waiting, cancelling, closing; the loop is never blocked."""
 import asyncio
+import contextlib
 import os
 import time
 
@@ -184,6 +185,63 @@ def test_workers_that_are_cancelled_at_each_restart_take_no_attempt_of_a_job(pat
     for _ in range(5):
         asyncio.run(serve())
     assert attempts == [1] * 5
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_every_call_does_what_that_of_a_queue_does(path, attach):
+    async def main():
+        async with seglog.aio.Queue(path, max_attempts=1, max_backlog=9, when_full="block", attach=attach) as jobs:
+            await jobs.put_many([b"%d" % n for n in range(6)], properties={"a": "b"})
+            assert [job.value for job in await jobs.peek(2)] == [b"0", b"1"]
+            taken = await jobs.get_many(4, timeout=60, lease=600)
+            assert [(job.value, job.attempt, job.properties, job.key) for job in taken] == [
+                (b"%d" % n, 1, {"a": "b"}, None) for n in range(4)
+            ]
+            assert len(await jobs.get_many(9, timeout=60)) == 2
+            assert await jobs.get_many(9, timeout=0) == []
+            await jobs.release(taken[:1])
+            assert (await jobs.get(timeout=60, lease=600)).value == b"0"
+            for job in taken[:3]:
+                await job.nack(reason="bad")
+            assert taken[0].is_settled
+            assert not taken[3].is_settled
+            await jobs.ack([taken[3]])
+            assert [(job.value, job.reason) async for job in jobs.dead] == [(b"%d" % n, "bad") for n in range(3)]
+            [first] = await jobs.dead.peek()
+            assert first.died_at >= first.enqueued_at
+            assert await first.requeue()
+            assert await jobs.dead.requeue(await jobs.dead.peek()) == 1
+            assert await jobs.dead.purge() == 1
+            await jobs.pause()
+            assert await jobs.is_paused()
+            await jobs.resume()
+            await jobs.flush()
+            await jobs.put(b"x", timeout=60)
+            assert await jobs.purge() == 5
+            with pytest.raises(InvalidArgumentError):
+                await jobs.get_many(0)
+            with pytest.raises(InvalidArgumentError):
+                await jobs.ack([5])
+            assert not jobs.closed
+        assert jobs.closed
+
+    asyncio.run(main())
+
+
+@runs
+async def test_getting_many_that_is_cancelled_takes_nothing(path):
+    async with seglog.aio.Queue(path) as jobs:
+        await jobs.put_many([b"%d" % n for n in range(5)])
+        for turns in range(30):
+            task = asyncio.create_task(jobs.get_many(5, lease=60))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await jobs.release(await task)
+        while (await jobs.stats()).in_flight:
+            await asyncio.sleep(0.001)
+        assert [job.attempt for job in await jobs.get_many(9, timeout=60)] == [1] * 5
 
 
 @runs

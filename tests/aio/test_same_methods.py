@@ -12,8 +12,18 @@ import pytest
 
 import seglog
 import seglog.aio
-from seglog.aio import AsyncCursor, AsyncFollower, AsyncLog, AsyncPartition, AsyncProducer
+from seglog.aio import (
+    AsyncCursor,
+    AsyncDeadJob,
+    AsyncDeadJobs,
+    AsyncFollower,
+    AsyncJob,
+    AsyncLog,
+    AsyncPartition,
+    AsyncProducer,
+)
 from seglog.errors import InvalidTxnStateError, LogClosedError, LogLockedError
+from seglog.queue.dead import DeadJobs
 from support.loops import in_both_loops, run_in
 from support.waiting import line_of
 
@@ -40,6 +50,10 @@ PAIRS = [
     (seglog.Follower, AsyncFollower, ONLY_OF_READERS),
     (seglog.LogCursor, AsyncCursor, set()),
     (seglog.Producer, AsyncProducer, set()),
+    (seglog.Queue, seglog.aio.Queue, set()),
+    (seglog.Job, AsyncJob, set()),
+    (seglog.DeadJob, AsyncDeadJob, set()),
+    (DeadJobs, AsyncDeadJobs, set()),
 ]
 
 
@@ -59,7 +73,8 @@ def test_each_method_takes_the_same_arguments(blocking, awaited, missing):
     for name in sorted(public(blocking) & public(awaited)):
         theirs, ours = (inspect.getattr_static(cls, name) for cls in (blocking, awaited))
         if not inspect.isfunction(theirs):
-            assert isinstance(ours, property) or name in ("position", "lag")
+            # (Whether a queue is paused, another process may know.)
+            assert isinstance(ours, property) or name in ("position", "lag", "is_paused")
             continue
         differing = {*inspect.signature(theirs).parameters} ^ {*inspect.signature(ours).parameters}
         assert differing <= {"wait", "max_magic", "throttle"}, name

@@ -13,12 +13,12 @@ from seglog.aio.cursor import AsyncCursor
 from seglog.aio.log import AsyncLog
 from seglog.aio.opening import follow, open, open_partition
 from seglog.aio.producer import AsyncProducer
-from seglog.aio.queue import AsyncJob
+from seglog.aio.queue import AsyncDeadJob, AsyncDeadJobs, AsyncJob
 from seglog.aio.queue import AsyncQueue as Queue
 from seglog.aio.readers import AsyncFollower, AsyncPartition
 from seglog.aio.records import AsyncRecords
 
 __all__ = [
-    "AsyncCursor", "AsyncFollower", "AsyncJob", "AsyncLog", "AsyncPartition", "AsyncProducer", "AsyncRecords", "Queue",
-    "follow", "open", "open_partition",
+    "AsyncCursor", "AsyncDeadJob", "AsyncDeadJobs", "AsyncFollower", "AsyncJob", "AsyncLog", "AsyncPartition",
+    "AsyncProducer", "AsyncRecords", "Queue", "follow", "open", "open_partition",
 ]

@@ -8,7 +8,7 @@ The loop never waits for a disk, nor for a lock whose holder waits for one.
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -18,11 +18,11 @@ from seglog._kernels.shield import start_thread, work_in_background
 from seglog._kernels.write_gate import Bell
 from seglog.aio.handover import open_by_thread
 from seglog.attach.shared_queue import Queue
-from seglog.errors import LogClosedError
+from seglog.errors import InvalidArgumentError, LogClosedError
 from seglog.loop.home import HomeLoop
-from seglog.queue.job import Job
+from seglog.queue.job import DeadJob, Job
 from seglog.queue.options import duration_ns
-from seglog.queue.queue import PutCall, QueueStats
+from seglog.queue.queue import PutCall, QueueStats, _listed
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -32,8 +32,7 @@ Answer = TypeVar("Answer")
 
 
 class AsyncJob:
-    """A job that a task took. value, key, properties, id, attempt, enqueued_at, due_at: as those of a Job, which is
-    `blocking`.
+    """A job that a task took, or looked at, with what a Job has; that is `blocking`.
 
     In `async with job:`, a job whose block ends is acknowledged, and one whose block raises an Exception is refused,
     and the exception is logged; any other exception (CancelledError) gives the job back, as Queue.release does, and is
@@ -47,12 +46,47 @@ class AsyncJob:
         self.blocking = blocking
 
     def __repr__(self) -> str:
-        return f"<AsyncJob {self.id}: attempt {self.attempt}>"
+        return f"<{type(self).__name__} {self.id}: attempt {self.attempt}>"
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("value", "key", "properties", "id", "attempt", "enqueued_at", "due_at"):
-            return getattr(self.blocking, name)
-        raise AttributeError(f"an AsyncJob has no attribute {name!r}")
+    @property
+    def id(self) -> str:
+        """The job's id: what `put` returned."""
+        return self.blocking.id
+
+    @property
+    def value(self) -> bytes:
+        """The bytes that were put. Raises CorruptRecordError if they are damaged on the disk."""
+        return self.blocking.value
+
+    @property
+    def key(self) -> str | bytes | None:
+        """The key that was put with it."""
+        return self.blocking.key
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties that were put with it."""
+        return self.blocking.properties
+
+    @property
+    def attempt(self) -> int:
+        """How often it was delivered, this time included."""
+        return self.blocking.attempt
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `ack` or `nack` was called."""
+        return self.blocking.is_settled
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When it was put, UTC."""
+        return self.blocking.enqueued_at
+
+    @property
+    def due_at(self) -> datetime:
+        """As Job.due_at."""
+        return self.blocking.due_at
 
     async def ack(self) -> None:
         """Acknowledge it, durably: as Job.ack. Also if the task is cancelled meanwhile."""
@@ -79,8 +113,57 @@ class AsyncJob:
         return bool(await asyncio.shield(self._queue._by_thread(self.blocking.__exit__, kind, error, trace)))
 
 
+class AsyncDeadJob(AsyncJob):
+    """A job that was given up: as DeadJob, which is `blocking`."""
+
+    __slots__ = ()
+    blocking: DeadJob
+
+    @property
+    def reason(self) -> str:
+        """The last failure."""
+        return self.blocking.reason
+
+    @property
+    def died_at(self) -> datetime:
+        """When it was given up, UTC."""
+        return self.blocking.died_at
+
+    async def requeue(self) -> bool:
+        """Put it back: as DeadJob.requeue."""
+        return await self._queue._by_thread(self.blocking.requeue)
+
+
+class AsyncDeadJobs:
+    """`queue.dead`: as DeadJobs. Count them by `(await queue.stats()).dead`."""
+
+    def __init__(self, queue: "AsyncQueue") -> None:
+        self._queue = queue
+
+    async def __aiter__(self) -> AsyncIterator[AsyncDeadJob]:
+        """The dead jobs as of now."""
+        dead = self._queue.blocking.dead
+        for job in await self._queue._by_thread(lambda: list(dead)):
+            yield AsyncDeadJob(self._queue, job)
+
+    async def peek(self, count: int = 1) -> list[AsyncDeadJob]:
+        """Look at the jobs that died first: as DeadJobs.peek."""
+        jobs = await self._queue._by_thread(self._queue.blocking.dead.peek, count)
+        return [AsyncDeadJob(self._queue, job) for job in jobs]
+
+    async def requeue(self, jobs: Iterable[AsyncDeadJob] | None = None) -> int:
+        """Put these dead jobs back, or all: as DeadJobs.requeue."""
+        listed = None if jobs is None else _blocking(jobs)
+        return await self._queue._by_thread(self._queue.blocking.dead.requeue, listed)
+
+    async def purge(self) -> int:
+        """Remove all dead jobs: as DeadJobs.purge."""
+        return await self._queue._by_thread(self._queue.blocking.dead.purge)
+
+
 class AsyncQueue:
-    """A queue of jobs for the tasks of an event loop; the arguments are those of seglog.Queue, which is `blocking`.
+    """A queue of jobs for the tasks of an event loop; the arguments and methods are those of seglog.Queue, which is
+    `blocking`. Methods are awaited; so is `is_paused()`, which is one here.
 
         async with seglog.aio.Queue("data/jobs") as jobs:
             await jobs.put(b"value")
@@ -131,29 +214,42 @@ class AsyncQueue:
     async def put(
         self, value: "Buffer", *, key: str | bytes | None = None, delay: timedelta | float | None = None,
         at: datetime | None = None, properties: Mapping[str, str] | None = None, priority: int = 0,
-        unique_for: timedelta | float | None = None,
+        unique_for: timedelta | float | None = None, timeout: timedelta | float | None = None,
     ) -> str:
         """Put a job, and return its id: as Queue.put. Tasks that put at the same time share a write and a sync. If it
         is cancelled, the job is in the queue or it never will be."""
         self.blocking      # noqa: B018 - raises before it is opened
         self._home.check()
-        if unique_for is not None:
+        if unique_for is not None or timeout is not None:
             return await self._by_thread(lambda: self.blocking.put(
-                value, key=key, delay=delay, at=at, properties=properties, priority=priority, unique_for=unique_for
+                value, key=key, delay=delay, at=at, properties=properties, priority=priority, unique_for=unique_for,
+                timeout=timeout,
             ))
         return await self._puts.do(PutCall(value, key, delay, at, properties, priority))
 
-    async def put_many(self, jobs: "Iterable[Buffer | tuple[str | bytes | None, Buffer]]", **options: Any) -> list[str]:
-        """Put jobs, and return their ids: as Queue.put_many, with its arguments."""
-        queue, listed = self.blocking, list(jobs)
-        return await self._by_thread(lambda: queue.put_many(listed, **options))
+    async def put_many(
+        self, jobs: "Iterable[Buffer | tuple[str | bytes | None, Buffer]]", *,
+        delay: timedelta | float | None = None, at: datetime | None = None,
+        properties: Mapping[str, str] | None = None, priority: int = 0,
+        unique_for: timedelta | float | None = None, timeout: timedelta | float | None = None,
+    ) -> list[str]:
+        """Put jobs, and return their ids: as Queue.put_many."""
+        queue, listed = self.blocking, _listed("jobs", jobs)
+        return await self._by_thread(lambda: queue.put_many(
+            listed, delay=delay, at=at, properties=properties, priority=priority, unique_for=unique_for,
+            timeout=timeout,
+        ))
 
     # --- taking ------------------------------------------------------------------------------
 
-    async def get(self, timeout: timedelta | float | None = None) -> AsyncJob | None:
+    async def get(
+        self, timeout: timedelta | float | None = None, *, lease: timedelta | float | None = None
+    ) -> AsyncJob | None:
         """Take the next job that is due: as Queue.get. If it is cancelled, no job is taken."""
         self.blocking      # noqa: B018
         self._home.check()
+        if lease is not None:
+            duration_ns("lease", lease)
         limit_s = None if timeout is None else duration_ns("timeout", timeout) / 1e9
         waiting = self._taker.wait()
         try:
@@ -164,7 +260,36 @@ class AsyncQueue:
         if not waiting.done():
             self._taker.leave(waiting)
             return None
-        return AsyncJob(self, waiting.result())
+        job = waiting.result()
+        if lease is not None:
+            await self._or_release([job], job.extend, lease)
+        return AsyncJob(self, job)
+
+    async def get_many(
+        self, max_jobs: int, timeout: timedelta | float | None = None, *, lease: timedelta | float | None = None
+    ) -> list[AsyncJob]:
+        """Take the jobs that are due: as Queue.get_many. If it is cancelled, none is taken."""
+        if type(max_jobs) is not int or max_jobs < 1:
+            raise InvalidArgumentError(f"max_jobs must be an int of 1 or more, not {max_jobs!r}")
+        first = await self.get(timeout, lease=lease)
+        if first is None or max_jobs == 1:
+            return [first] if first is not None else []
+        taken = [first.blocking]
+
+        def rest() -> None:
+            taken.extend(self.blocking.get_many(max_jobs - 1, 0, lease=lease))
+
+        await self._or_release(taken, rest)
+        return [AsyncJob(self, job) for job in taken]
+
+    async def _or_release(self, jobs: list[Job], work: Callable[..., object], *args: object) -> None:
+        """Let a thread work on jobs that a task is about to get. If that is cancelled meanwhile, they go back."""
+        done = self._by_thread(work, *args)
+        try:
+            await asyncio.shield(done)
+        except BaseException:
+            done.add_done_callback(lambda _: self._home.by_thread(self.blocking.release, jobs))
+            raise
 
     async def __aiter__(self) -> Any:
         """Take jobs one after another, waiting for each, until the queue is closed."""
@@ -182,8 +307,28 @@ class AsyncQueue:
 
     async def ack(self, jobs: Iterable[AsyncJob]) -> None:
         """Acknowledge several jobs, with one sync: as Queue.ack."""
-        queue, listed = self.blocking, [job.blocking for job in jobs]
-        await self._by_thread(lambda: queue.ack(listed))
+        await self._by_thread(self.blocking.ack, _blocking(jobs))
+
+    async def release(self, jobs: Iterable[AsyncJob]) -> None:
+        """Give jobs back that were taken and not worked on: as Queue.release."""
+        await self._by_thread(self.blocking.release, _blocking(jobs))
+
+    @property
+    def dead(self) -> AsyncDeadJobs:
+        """The jobs that were given up: to look at, to put back, to remove."""
+        return AsyncDeadJobs(self)
+
+    async def peek(self, count: int = 1) -> list[AsyncJob]:
+        """Look at the first jobs, without taking them: as Queue.peek."""
+        return [AsyncJob(self, job) for job in await self._by_thread(self.blocking.peek, count)]
+
+    async def purge(self) -> int:
+        """Remove all jobs but the dead: as Queue.purge."""
+        return await self._by_thread(self.blocking.purge)
+
+    async def flush(self) -> None:
+        """Return when everything that was put and acknowledged is on the disk: as Queue.flush."""
+        await self._by_thread(self.blocking.flush)
 
     async def stats(self) -> QueueStats:
         """Count the jobs: as Queue.stats."""
@@ -196,6 +341,15 @@ class AsyncQueue:
     async def resume(self) -> None:
         """Hand out jobs again: as Queue.resume."""
         await self._by_thread(self.blocking.resume)
+
+    async def is_paused(self) -> bool:
+        """Whether it is paused: as Queue.is_paused, which may ask another process."""
+        return await self._by_thread(lambda: self.blocking.is_paused)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self.blocking.closed
 
     async def close(self) -> None:
         """Close it: as Queue.close. Tasks that wait for a job get LogClosedError; loops over it end."""
@@ -338,6 +492,11 @@ class _Taker:
         for future in waiting:
             if not future.done():
                 future.set_exception(error)
+
+
+def _blocking(jobs: Iterable[AsyncJob]) -> list[Any]:
+    """The jobs of a Queue; what is none of ours is left for that to refuse."""
+    return [job.blocking if isinstance(job, AsyncJob) else job for job in _listed("jobs", jobs)]
 
 
 def _for_all(jobs: list[Job], acknowledge: Callable[[list[Job]], None]) -> list[BaseException | None]:
