@@ -84,7 +84,9 @@ def check_entries(list entries not None, list counts, int64_t max_bytes):
         s.end = s.p + PyBytes_GET_SIZE(entry)
         if s.end - s.p > max_bytes:
             raise RecordTooLargeError(
-                f"an entry of {s.end - s.p} bytes: maxMessageSize is {max_bytes}", offset=number)
+                f"an entry of {s.end - s.p} bytes: maxMessageSize is {max_bytes}",
+                offset=number if count > 1 else None,
+                hint='pass config={"maxMessageSize": ...} when you open the queue or ledger, if such data is wanted')
         try:
             read_frame(&s, &frame)
             if frame.broker.p != NULL:

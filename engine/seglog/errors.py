@@ -418,8 +418,8 @@ class LogLockedError(SeglogError):
     exit_status = 5
     hint = (
         "stop that process, and run the same command again; only one process can write a log: in a program, send it "
-        "your records (over a socket or a queue), and read with seglog.follow or open_partition, which need "
-        "no lock"
+        "your records (over a socket or a queue), or give each worker a partition of its own, and read with "
+        "seglog.follow or open_partition, which need no lock"
     )
 
 

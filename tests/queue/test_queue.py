@@ -22,6 +22,7 @@ from seglog.errors import (
     LogClosedError,
     LogLockedError,
     NotALogError,
+    RecordTooLargeError,
 )
 from seglog.ledger.managed.cursor_file import CursorState
 from seglog.ledger.managed.journal import FILE_NAME
@@ -591,6 +592,30 @@ def test_the_log_says_when_a_failed_job_comes_again_and_that_it_is_dead(path, ca
             "job 0:0 is dead after attempt 2: its lease ran out, or its process died, at attempt 2; "
             "attempt 1 failed: by hand"
         )
+
+
+def test_what_is_refused_says_what_to_do_in_a_program(path):
+    with seglog.Queue(path) as jobs:
+        with pytest.raises(LogLockedError) as told:
+            seglog.Queue(path)
+        assert "share that Queue" in told.value.hint
+        assert "attach=True" in told.value.hint
+        with pytest.raises(RecordTooLargeError) as told:
+            jobs.put(b"x" * (6 << 20))
+        assert 'config={"maxMessageSize": ...}' in told.value.hint
+        assert "offset" not in str(told.value)
+    with pytest.raises(NotALogError, match="found a managed ledger"):
+        seglog.open(path)
+
+
+def test_the_error_of_a_second_process_has_no_chain_of_causes(path):
+    code = "import sys, seglog\nseglog.open(sys.argv[1])"
+    with seglog.open(path.parent / "events-0"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, path.parent / "events-0"], capture_output=True, text=True, check=False
+        )
+    assert done.stderr.count("Traceback") == 1
+    assert "give each worker a partition of its own" in done.stderr
 
 
 def test_a_failed_job_is_printed_where_logging_is_not_configured(path):

@@ -161,7 +161,7 @@ class LocalServer:
         self._call(self._running().topics.create(name, partitions, config or {}))
 
     def log(self, topic: str, partition: int = 0) -> Log | None:
-        """The open log of a partition, for inspection, or None if there is no such partition."""
+        """The open log of a partition, to read and to append to, or None if there is no such partition."""
         return self._running().topics.log(topic, partition)
 
     def _call(self, work: Coroutine[Any, Any, Any]) -> Any:

@@ -63,7 +63,7 @@ _HINT_ELSEWHERE = (
     "stop the broker or the writer, which may be in a container or on another machine, and run the same command again"
 )
 Result = TypeVar("Result")
-_HINT_SELF = "close the log that is open for writing in this process, or use that one"
+HINT_SELF = "this process has it open already: pass that object around, or close it first"
 
 
 class LockMode(enum.IntEnum):
@@ -460,7 +460,7 @@ class _Registry:
         """Add a holder of a lock that this process has. Record locks would allow it whatever the modes."""
         if EXCLUSIVE in (entry.mode, mode):
             words = "shared" if entry.mode is SHARED else "exclusively"
-            raise LogLockedError(f"this process already holds the lock, {words}", file=path, hint=_HINT_SELF)
+            raise LogLockedError(f"this process already holds the lock, {words}", file=path, hint=HINT_SELF)
         entry.count += 1
         return Lock(path, mode, entry)
 
@@ -488,7 +488,7 @@ class _Registry:
                     kept = try_lock(file)
             except StorageError as error:
                 if error.errno == errno.EAGAIN:
-                    raise _locked_error(file.fileno(), path) from error
+                    raise _locked_error(file.fileno(), path) from None
                 raise
             if kept is None:
                 file.close()
@@ -555,7 +555,7 @@ def _lock(fd: int, path: str, mode: LockMode, byte: int | None = None) -> None:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
             raise storage_error(error, "lock", path) from error
-        raise _locked_error(fd, path) from error
+        raise _locked_error(fd, path) from None
 
 
 def _locked_error(fd: int, path: str) -> LogLockedError:

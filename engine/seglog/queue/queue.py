@@ -31,6 +31,7 @@ from seglog.config import Fsync
 from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, NotALogError, SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
+from seglog.fs.lock import HINT_SELF
 from seglog.late_import import late
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.cursor_file import cursor_path
@@ -59,6 +60,9 @@ LOWEST, HIGHEST = -100, 100
 LEDGER_MB = 16
 HINT_OF_LOCKED = (
     "several processes of one machine share a queue if each opens it with attach=True, also the one that has it now"
+)
+HINT_OF_OWN = (
+    "this process has the queue open already: share that Queue among its threads, or open it with attach=True each time"
 )
 # A property of the managed ledger in the queue's directory while it is paused.
 PAUSED = "seglog.queue.paused"
@@ -191,8 +195,8 @@ class OwnedQueue(OpenHandle):
             shielded(self._open, recover)
         except BaseException as error:
             self.close()
-            if isinstance(error, LogLockedError) and error.hint == LogLockedError.hint:
-                error.hint = HINT_OF_LOCKED
+            if isinstance(error, LogLockedError):
+                error.hint = {LogLockedError.hint: HINT_OF_LOCKED, HINT_SELF: HINT_OF_OWN}.get(error.hint, error.hint)
             raise
 
     def _open(self, recover: bool) -> None:

@@ -48,19 +48,20 @@ class PartitionHold:
         directory of another kind), StorageError (missing and not `create`, among others), UnsupportedVersionError (a
         newer seglog wrote here)."""
         self.path = Path(os.path.abspath(path))
-        self.topic, self.partition = self._where = named_partition(self.path)
         self._fs = fs
         self.created = not os.path.isdir(self.path)
-        if self.created:
-            refuse_file_in_the_way(self.path)
-            if not create:
-                raise missing(self.path)
-        else:
+        if not self.created:
+            # Before its name: that of a queue says nothing about what is wrong.
             with refusals("list", self.path):
                 refuse_other_kind(
                     self.path, DirectoryKind.PARTITION,
                     "pass a partition directory; a new log needs a directory of its own",
                 )
+        self.topic, self.partition = self._where = named_partition(self.path)
+        if self.created:
+            refuse_file_in_the_way(self.path)
+            if not create:
+                raise missing(self.path)
         # (A directory that has a lock file was there, durably, before the lock file.)
         if log_dir is None and not os.path.lexists(self.path.parent / lock.LOG_DIR_LOCK):
             make_directories(fs, self.path.parent)
