@@ -127,7 +127,7 @@ def _age_of(stats: "QueueStats") -> str:
 @command.command(cls=Command, only_reads=True)
 @path_argument
 @click.option("--dead", is_flag=True, help="The dead jobs, with the reason of their last failure.")
-@limit_option("jobs.", default=10)
+@limit_option("the first jobs.", default=10)
 @raw_option
 @json_option
 def peek(path: Path, dead: bool, limit: int, raw: bool, as_json: bool) -> int:

@@ -23,6 +23,7 @@ from seglog.errors import (
     QueueFullError,
     StorageError,
 )
+from seglog.metrics import PROCESS
 from support.told_process import Other
 from support.waiting import wait_for
 
@@ -157,6 +158,19 @@ def test_a_wrong_name_of_an_argument_is_refused_in_words_that_users_know(owner, 
         with pytest.raises(TypeError, match=r"Queue\.put\(\) got an unexpected keyword argument 'countdown'"):
             jobs.put(b"x", countdown=5)
         assert jobs.stats().backlog == 0
+
+
+def test_an_attached_process_shows_the_metrics_of_the_owner(owner, jobs, path):
+    jobs.put_many([b"x", b"y"])
+    owner.does("jobs.put(b'z')")
+    owner.does("jobs.put(b'u', key='k', unique_for=60)")
+    jobs.get(timeout=60).ack()
+    with seglog.Queue(path, attach=True):       # shown once, however often it is attached
+        found = [line for line in PROCESS.text().splitlines() if line.startswith("seglog_queue_")]
+    assert len(found) == len({line.partition(" ")[0] for line in found})
+    assert f'seglog_queue_ready{{path="{path}"}} 3' in found
+    assert f'seglog_queue_puts_total{{path="{path}"}} 4' in found
+    assert f'seglog_queue_acknowledged_total{{path="{path}"}} 1' in found
 
 
 def test_peek_pause_unique_keys_and_purge_are_those_of_the_owner(owner, jobs):

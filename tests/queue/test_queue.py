@@ -618,6 +618,19 @@ def test_the_error_of_a_second_process_has_no_chain_of_causes(path):
     assert "give each worker a partition of its own" in done.stderr
 
 
+@pytest.mark.parametrize("attach", [False, True])
+def test_a_look_at_a_job_that_failed_tells_when_it_comes_again_and_why_it_is_dead(path, clock, attach):
+    with seglog.Queue(path, clock=clock, max_attempts=2, attach=attach) as jobs:
+        jobs.put(b"x")
+        jobs.get(timeout=0).nack(30, reason="no address")
+        [seen] = jobs.peek()
+        assert seen.attempt == 1
+        assert seen.due_at - seen.enqueued_at == timedelta(seconds=30)
+        clock.advance(30_000)
+        jobs.get(timeout=0).nack(reason="no address")
+        assert repr(jobs.dead.peek()[0]) == "<DeadJob 0:0: attempt 2, key None, value b'x', 'no address'>"
+
+
 def test_a_failed_job_is_printed_where_logging_is_not_configured(path):
     code = "import sys, seglog\nwith seglog.Queue(sys.argv[1]) as q:\n q.put(b'x')\n with q.get(): 1 / 0"
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)

@@ -29,8 +29,8 @@ def test_what_waits_and_what_happened_are_shown_while_a_queue_is_open(path, cloc
         jobs.get(timeout=0)
         assert shown(path) == {
             "ready": 4, "delayed": 0, "waiting": 0, "in_flight": 1, "dead": 1, "oldest_age_seconds": 0, "paused": 0,
-            "deliveries_total": 4, "redeliveries_total": 1, "acknowledged_total": 1, "refused_total": 2,
-            "deaths_total": 1, "dropped_total": 1, "dead_letters_total": 0,
+            "puts_total": 8, "deliveries_total": 4, "redeliveries_total": 1, "acknowledged_total": 1,
+            "refused_total": 2, "deaths_total": 1, "dropped_total": 1, "dead_letters_total": 0,
         }
     assert shown(path) == {}
 

@@ -357,7 +357,8 @@ def test_serve_owns_a_queue_for_programs_that_attach_until_it_is_told_to_end(tmp
             assert [one.value for one in jobs.dead] == [b"x"]
             assert "start `seglog queue serve` before" in run("queue", "serve", path, status=5).stderr
             server.send_signal(number)
-            assert server.communicate(timeout=60) == ("", "")
+            out, told = server.communicate(timeout=60)
+            assert (out, told.strip()) == ("", f"{path}: job 0:0 is dead after attempt 1: refused, without a reason")
             assert server.returncode == 0
             jobs.put(b"y")
             assert jobs.get(timeout=60).value == b"y"
@@ -383,7 +384,8 @@ def test_serve_puts_dead_jobs_into_another_queue(tmp_path):
             letter.ack()
             assert len(jobs.dead) == 0
         server.send_signal(signal.SIGTERM)
-        assert server.communicate(timeout=60) == ("", "")
+        out, told = server.communicate(timeout=60)
+        assert (out, told.strip()) == ("", f"{path}: job 0:0 is dead after attempt 1: no address")
     finally:
         server.kill()
         server.communicate()

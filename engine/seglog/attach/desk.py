@@ -305,7 +305,8 @@ class Desk:
         return {"count": sum(lane.requeue(of_lane) for lane, of_lane in by_lane.items())}, []
 
     def _stats(self, holder: str, header: Header, values: list[bytes]) -> Answer:
-        return {"stats": dataclasses.asdict(self.queue.stats())}, []
+        stats, counters = self.queue._figures()
+        return {"stats": dataclasses.asdict(stats), "counters": counters}, []
 
     def _peek(self, holder: str, header: Header, values: list[bytes]) -> Answer:
         skip, count = _counts(header)

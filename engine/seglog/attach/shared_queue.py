@@ -42,6 +42,7 @@ from seglog.process_end import PROCESS_END
 from seglog.queue import queue as plain
 from seglog.queue.dead import DeadJobs
 from seglog.queue.job import DeadJob, Job
+from seglog.queue.metrics import QueueCounts
 from seglog.queue.options import checked_options, duration_ns, time_ms
 from seglog.queue.queue import OwnedQueue, PutCall, QueueStats
 from seglog.queue.unique import key_bytes
@@ -117,6 +118,7 @@ class SharedQueue(Queue):
         self._is_closed = self._is_ending = False
         self._has_thread = False
         shielded(self._begin)
+        plain.OPEN.add(self)
 
     def __repr__(self) -> str:
         role = self._role
@@ -546,10 +548,20 @@ class SharedQueue(Queue):
     def stats(self) -> QueueStats:
         if (queue := self._owned()) is not None:
             return queue.stats()
-        try:
-            return QueueStats(**self._ask({"call": "stats"})[0]["stats"])
-        except (KeyError, TypeError):
-            raise ProtocolError("the answer with the numbers of jobs lacks some") from None
+        return _stats_of(self._ask({"call": "stats"})[0])
+
+    def _figures(self) -> tuple[QueueStats, Mapping[str, int]]:
+        """Those of the owner, which may be stopped: raises TimeoutError then."""
+        answer = self._ask({"call": "stats"}, None, time.monotonic() + _GRACE_S)[0]
+        counters = answer.get("counters", {})
+        if not isinstance(counters, dict):
+            raise ProtocolError("the answer with the numbers of jobs lacks some")
+        known = vars(QueueCounts())
+        return _stats_of(answer), {name: counters[name] for name in known if type(counters.get(name)) is int}
+
+    def _is_counted(self) -> bool:
+        # (What this process owns is counted as a queue of its own.)
+        return isinstance(self._role, Client) and not self._is_closed
 
     def purge(self) -> int:
         return _count(self._ask({"call": "purge"})[0])
@@ -740,6 +752,13 @@ def _close_owner(owner: _Owner) -> None:
         owner.queue.close()
     finally:
         owner.server.close()
+
+
+def _stats_of(answer: Header) -> QueueStats:
+    try:
+        return QueueStats(**answer["stats"])
+    except (KeyError, TypeError):
+        raise ProtocolError("the answer with the numbers of jobs lacks some") from None
 
 
 def _count(answer: Header) -> int:

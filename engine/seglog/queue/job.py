@@ -60,7 +60,9 @@ class Job:
     as Queue.release does, and is raised.
     """
 
-    __slots__ = ("__weakref__", "_at", "_batched", "_entry", "_fields", "_lane", "_value", "attempt", "is_settled")
+    __slots__ = (
+        "__weakref__", "_at", "_batched", "_entry", "_fields", "_lane", "_retry_ms", "_value", "attempt", "is_settled",
+    )
 
     def __init__(
         self, lane: JobHome, at: "Message", attempt: int, entry: Entry | None, fields: MessageFields | None,
@@ -74,6 +76,8 @@ class Job:
         self._fields = fields
         self._batched = batched
         self._value: bytes | None = None
+        # When it was looked at while it waited for its next attempt: when that is.
+        self._retry_ms: int | None = None
         self.is_settled = False
 
     def __repr__(self) -> str:
@@ -81,7 +85,8 @@ class Job:
             what = f"key {self.key!r}, value {_shown(self.value)}"
         except SeglogError as error:        # debuggers call this, too
             what = str(error)
-        return f"<{type(self).__name__} {self.id}: attempt {self.attempt}, {what}>"
+        name = type(self).__name__.removeprefix("Attached")     # users know no other classes
+        return f"<{name} {self.id}: attempt {self.attempt}, {what}>"
 
     # --- what was put ------------------------------------------------------------------------
 
@@ -148,7 +153,10 @@ class Job:
 
     @property
     def due_at(self) -> datetime:
-        """Before when it is not delivered, UTC: when it was put, or the time that was given with it."""
+        """Before when it is not delivered, UTC: when it was put, or the time that was given with it; of a job that
+        failed and that `peek` looked at, when it comes again."""
+        if self._retry_ms is not None:
+            return time_of(self._retry_ms)
         fields = self._parts()[1]
         return time_of(fields.deliver_at_time or fields.publish_time)
 
@@ -236,6 +244,9 @@ class DeadJob(Job):
     def died_at(self) -> datetime:
         """When it was given up, UTC."""
         return time_of(self._died_ms)
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, {self.reason!r}>"
 
     def requeue(self) -> bool:
         """Put it back: it is delivered again, as if it never had been. False: it is not dead any more."""

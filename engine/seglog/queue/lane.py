@@ -297,6 +297,8 @@ class Lane(QuietLane):
         if unique is not None:
             with self._lock:
                 self.claim(*unique, position)
+        with self._lock:
+            self._counts.puts.add()
         if due_ms is None:
             self._hand_over(position, entry)
         return self.id_of((*position, -1))
@@ -338,6 +340,7 @@ class Lane(QuietLane):
         ])
         claims = [(name, Claim(until_ms, *position)) for name, position in zip(jobs, positions, strict=True)]
         with self._lock:
+            self._counts.puts.add(len(claims))
             self._journal.append(change_of(claims))
             for name, claim in claims:
                 self.unique.add(name, claim, self._clock.now_ms())
@@ -392,7 +395,10 @@ class Lane(QuietLane):
         """Add entries of one message each, by one write; return their ids, or the error of each that was refused."""
         add, id_of = self.managed_ledger.add_entries, self.id_of
         try:
-            return [id_of((*position, -1)) for position in add(entries)]
+            ids: list[str | BaseException] = [id_of((*position, -1)) for position in add(entries)]
+            with self._lock:
+                self._counts.puts.add(len(ids))
+            return ids
         except (RecordTooLargeError, InvalidArgumentError) as error:
             if len(entries) == 1:
                 return [error]
@@ -408,6 +414,7 @@ class Lane(QuietLane):
             messages, delay=delay, deliver_at_ms=deliver_at_ms, properties=properties
         )
         with self._lock:
+            self._counts.puts.add(len(messages))
             if self._sizes is not None:
                 self._sizes[position] = len(messages)
         return [self.id_of((*position, index)) for index in range(len(messages))]
@@ -833,6 +840,8 @@ class Lane(QuietLane):
             found += [job for job in jobs if job._at not in self.leases.out and job._at not in self.leases.dead]
             if len(found) >= count:
                 break
+        for job in found[:count]:
+            job._retry_ms = self.leases.waiting.get(job._at)
         return found[:count]
 
     def _unacknowledged(self) -> Iterator[StoredEntry]:

@@ -207,7 +207,7 @@ class OwnedQueue(OpenHandle):
             self._open_lane(priority)
         self._is_paused = PAUSED in self._lanes[0].managed_ledger.properties
         self._is_told = listen(self._clock, self._wake)
-        _OPEN.add(self)
+        OPEN.add(self)
 
     def __repr__(self) -> str:
         return f"<Queue {self.path.name}{': closed' if self._is_closed else ''}>"
@@ -688,6 +688,14 @@ class OwnedQueue(OpenHandle):
                 dead=sum(one.dead for one in counts), oldest_age_s=age_s, is_paused=self._is_paused,
             )
 
+    def _figures(self) -> tuple[QueueStats, Mapping[str, int]]:
+        """For seglog.metrics."""
+        return self.stats(), self._counts.values()
+
+    def _is_counted(self) -> bool:
+        """Whether seglog.metrics asks it."""
+        return not self._is_closed
+
     def purge(self) -> int:
         """Remove all jobs but the dead, also those in flight, durably; return how many there were. It frees a full
         disk, and jobs can be put again where a put had found it full.
@@ -728,7 +736,7 @@ class OwnedQueue(OpenHandle):
     def close(self) -> None:
         """Make everything durable, and close. Jobs in flight are delivered again by the next opening. Idempotent."""
         self._is_closed = True
-        _OPEN.discard(self)
+        OPEN.discard(self)
         unlisten(self._clock, self._wake)
         self._changed.notify()
         self._claimed.notify()
@@ -755,8 +763,8 @@ class OwnedQueue(OpenHandle):
         self.close()
 
 
-_OPEN: "weakref.WeakSet[OwnedQueue]" = weakref.WeakSet()
-PROCESS.add(OpenQueues(lambda: [queue for queue in _OPEN if not queue.closed]))
+OPEN: "weakref.WeakSet[OwnedQueue]" = weakref.WeakSet()
+PROCESS.add(OpenQueues(lambda: [queue for queue in OPEN if queue._is_counted()]))
 
 
 def _backlog_of(queue: OwnedQueue, limit: int | None, when_full: WhenFull) -> Backlog:
