@@ -10,7 +10,7 @@ from seglog.config import parse_bytes
 from seglog.errors import InvalidArgumentError
 from seglog.frames.typed.kinds import KINDS
 from seglog.ledger.position import Position
-from seglog.reading.times import to_time_bound_ms
+from seglog.reading.times import duration_ms, to_time_bound_ms
 
 from .cli import SourcePath
 
@@ -34,6 +34,20 @@ class TimeType(click.ParamType):   # type: ignore[type-arg]    # generic only si
             return to_time_bound_ms(value)
         except InvalidArgumentError as e:
             self.fail(f"{e.what}: {e.hint}", param, ctx)
+
+
+class DurationType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
+    """A number of seconds, or `10m`: see seglog.reading.times."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, str) and (found_ms := duration_ms(value)) is not None:
+            return found_ms / 1000
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number of seconds nor such as 10m, 2h, 1d", param, ctx)
 
 
 class SizeType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5

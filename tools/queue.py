@@ -23,7 +23,7 @@ from seglog.queue.queue import HIGHEST, LOWEST, OwnedQueue
 from . import report, terminal
 from .cli import Command, CommandGroup
 from .end_by_signal import EndBySignal
-from .options import PATH, SOURCE, NumberType, TimeType, dry_run_option, json_option, limit_option
+from .options import PATH, SOURCE, DurationType, NumberType, TimeType, dry_run_option, json_option, limit_option
 
 if TYPE_CHECKING:
     from seglog.queue.queue import QueueStats
@@ -174,9 +174,10 @@ def create(path: Path, dry_run: bool, as_json: bool) -> int:
 @click.option("--key", metavar="KEY", help="A key: the jobs get it.")
 @click.option("--property", "pairs", metavar="NAME=VALUE", multiple=True, help="A property of the jobs. May be "
               "repeated.")
-@click.option("--delay", metavar="SECONDS", type=float, help="Deliver the jobs after this many seconds, not before.")
+@click.option("--delay", metavar="SECONDS", type=DurationType(),
+              help="Deliver the jobs after this many seconds, not before; or after 10m, 2h, 1d.")
 @click.option("--at", "at_ms", type=TimeType(),
-              help="Deliver the jobs at this time, not before: ISO 8601, ms since 1970.")
+              help="Deliver the jobs at this time, not before: ISO 8601, ms since 1970, or +10m.")
 @click.option("--priority", type=NumberType(), metavar="N", default=0, show_default=True,
               help=f"From {LOWEST} to {HIGHEST}; jobs of a higher one are delivered first.")
 @click.option("--unique-for", metavar="SECONDS", type=float,

@@ -123,6 +123,7 @@ cdef class QuietLane:
         position = self._new_position(found)
         self._lock.take()
         try:
+            self._counts.puts.value += 1
             # So that it can be taken without reading it back, if it is the next one that would be read.
             if (
                 len(self._ready) < self._most_ready and not self._is_torn and self._shown.extent is not None

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import seglog
+from seglog.clock import ManualClock
 from seglog.errors import (
     CorruptJournalError,
     InvalidArgumentError,
@@ -629,6 +630,21 @@ def test_a_look_at_a_job_that_failed_tells_when_it_comes_again_and_why_it_is_dea
         clock.advance(30_000)
         jobs.get(timeout=0).nack(reason="no address")
         assert repr(jobs.dead.peek()[0]) == "<DeadJob 0:0: attempt 2, key None, value b'x', 'no address'>"
+
+
+@pytest.mark.parametrize("attach", [False, True])
+@pytest.mark.parametrize(
+    ("at", "after_ms"), [("+10m", 600_000), ("+1h30m", 5_400_000), ("2023-11-14T23:13:20+01:00", 0)]
+)
+def test_a_time_may_be_text_as_elsewhere(path, attach, at, after_ms):
+    clock = ManualClock(1_700_000_000_000)      # 2023-11-14 22:13:20 UTC
+    with seglog.Queue(path, clock=clock, attach=attach) as jobs:
+        jobs.put(b"x", at=at)
+        assert jobs.peek()[0].due_at.timestamp() * 1000 == 1_700_000_000_000 + after_ms
+        with pytest.raises(InvalidArgumentError, match="not a time"):
+            jobs.put(b"x", at="tomorrow")
+        with pytest.raises(InvalidArgumentError, match="with a time zone"):
+            jobs.put(b"x", at=datetime(2026, 1, 1))
 
 
 def test_a_failed_job_is_printed_where_logging_is_not_configured(path):

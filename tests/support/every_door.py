@@ -393,6 +393,9 @@ async def queue_in_a_loop(path: Path) -> AsyncIterator[bytes]:
             await job.ack()
             yield job.value
             await queue.ack([job])
+        assert_type(queue.dead, seglog.aio.AsyncDeadJobs)
+        assert_type(await queue.dead.peek(3), list[seglog.aio.AsyncDeadJob])
+        assert_type(await queue.get_many(5, timeout=0), list[seglog.aio.AsyncJob])
         use(await queue.stats(), queue.blocking, queue.blocking.dead)
         await queue.close()
 

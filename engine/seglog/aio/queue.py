@@ -213,7 +213,7 @@ class AsyncQueue:
 
     async def put(
         self, value: "Buffer", *, key: str | bytes | None = None, delay: timedelta | float | None = None,
-        at: datetime | None = None, properties: Mapping[str, str] | None = None, priority: int = 0,
+        at: datetime | str | None = None, properties: Mapping[str, str] | None = None, priority: int = 0,
         unique_for: timedelta | float | None = None, timeout: timedelta | float | None = None,
     ) -> str:
         """Put a job, and return its id: as Queue.put. Tasks that put at the same time share a write and a sync. If it
@@ -229,7 +229,7 @@ class AsyncQueue:
 
     async def put_many(
         self, jobs: "Iterable[Buffer | tuple[str | bytes | None, Buffer]]", *,
-        delay: timedelta | float | None = None, at: datetime | None = None,
+        delay: timedelta | float | None = None, at: datetime | str | None = None,
         properties: Mapping[str, str] | None = None, priority: int = 0,
         unique_for: timedelta | float | None = None, timeout: timedelta | float | None = None,
     ) -> list[str]:

@@ -313,7 +313,7 @@ class SharedQueue(Queue):
         *,
         key: str | bytes | None = None,
         delay: timedelta | float | None = None,
-        at: datetime | None = None,
+        at: datetime | str | None = None,
         properties: Mapping[str, str] | None = None,
         priority: int = 0,
         unique_for: timedelta | float | None = None,
@@ -334,7 +334,7 @@ class SharedQueue(Queue):
         jobs: "Iterable[Buffer | tuple[str | bytes | None, Buffer]]",
         *,
         delay: timedelta | float | None = None,
-        at: datetime | None = None,
+        at: datetime | str | None = None,
         properties: Mapping[str, str] | None = None,
         priority: int = 0,
         unique_for: timedelta | float | None = None,
@@ -365,7 +365,7 @@ class SharedQueue(Queue):
 
     def _put_values(
         self, jobs: "Sequence[tuple[str | bytes | None, Buffer]]", delay: timedelta | float | None,
-        at: datetime | None, properties: Mapping[str, str] | None, priority: int,
+        at: datetime | str | None, properties: Mapping[str, str] | None, priority: int,
         unique_for: timedelta | float | None, timeout: timedelta | float | None, *, is_many: bool,
     ) -> list[str]:
         if at is not None and delay is not None:
@@ -387,7 +387,7 @@ class SharedQueue(Queue):
             "call": "put", "keys": [_key_sent(key) for key, _ in jobs], "priority": priority, "is_many": is_many,
             "properties": None if properties is None else dict(properties),
             "delay": None if delay is None else duration_ns("delay", delay) / 1e9,
-            "at_ms": None if at is None else time_ms("at", at),
+            "at_ms": None if at is None else time_ms("at", at, self._clock.now_ms()),
             "unique_for": None if unique_for is None else duration_ns("unique_for", unique_for) / 1e9,
             "timeout": timeout_s, "token": f"{self._holder}:{number}",
             "since": self._known.get(priority) or self._known_by_client(priority),

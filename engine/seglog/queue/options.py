@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from seglog.errors import InvalidArgumentError
+from seglog.reading.times import to_timestamp_ms
 
 NS = 1_000_000_000
 # A hundred years: longer is taken for a mistake, such as ms for seconds.
@@ -50,12 +51,15 @@ def duration_ns(what: str, value: timedelta | float) -> int:
     return found
 
 
-def time_ms(what: str, value: datetime) -> int:
-    """A datetime with a time zone in ms since 1970, rounded up. Raises InvalidArgumentError, naming `what`."""
+def time_ms(what: str, value: datetime | str, now_ms: int) -> int:
+    """A datetime with a time zone, or text (seglog.reading.times), in ms since 1970, rounded up. Raises
+    InvalidArgumentError, naming `what`."""
+    if isinstance(value, str):
+        value = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=to_timestamp_ms(value, now_ms=now_ms))
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise InvalidArgumentError(
-            f"{what} must be a datetime with a time zone, not {repr(value)[:80]}",
-            hint="for example datetime.now(UTC) + timedelta(hours=1)",
+            f"{what} must be a datetime with a time zone, or text, not {repr(value)[:80]}",
+            hint='for example datetime.now(UTC) + timedelta(hours=1), "2026-11-01T12:00:00Z", or "+1h"',
         )
     since = value - datetime(1970, 1, 1, tzinfo=UTC)
     if since < timedelta(0):

@@ -78,7 +78,7 @@ class PutCall(NamedTuple):
     value: "Buffer"
     key: str | bytes | None = None
     delay: timedelta | float | None = None
-    at: datetime | None = None
+    at: datetime | str | None = None
     properties: Mapping[str, str] | None = None
     priority: int = 0
 
@@ -291,7 +291,7 @@ class OwnedQueue(OpenHandle):
         *,
         key: str | bytes | None = None,
         delay: timedelta | float | None = None,
-        at: datetime | None = None,
+        at: datetime | str | None = None,
         properties: Mapping[str, str] | None = None,
         priority: int = 0,
         unique_for: timedelta | float | None = None,
@@ -300,10 +300,11 @@ class OwnedQueue(OpenHandle):
         """Put a job, and return its id. It is on the disk at return, with fsync="batch".
 
         It is not delivered before `delay` (seconds or a timedelta) has passed, or before `at` (a datetime with a time
-        zone). `priority`: from -100 to 100; jobs of a higher one are delivered first, always. `key` and `properties`
-        are stored with it. `unique_for` (seconds or a timedelta): if a job was put with the same `key` and an
-        `unique_for` that is not over, none is put, and the id of that job is returned, also when it is finished. Job
-        and key become durable together. `timeout`: how long it waits for room, with max_backlog; None is forever.
+        zone, or text: ISO 8601, UTC without a zone, or "+10m"). `priority`: from -100 to 100; jobs of a higher one are
+        delivered first, always. `key` and `properties` are stored with it. `unique_for` (seconds or a timedelta): if a
+        job was put with the same `key` and an `unique_for` that is not over, none is put, and the id of that job is
+        returned, also when it is finished. Job and key become durable together. `timeout`: how long it waits for room,
+        with max_backlog; None is forever.
 
         Raises InvalidArgumentError, RecordTooLargeError (maxMessageSize, 5 MiB), QueueFullError, LogClosedError,
         LogFailedError.
@@ -314,7 +315,7 @@ class OwnedQueue(OpenHandle):
             and (known := self._lanes.get(priority)) is not None and (id_ := known.put_quietly(value)) is not None
         ):
             return id_
-        lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
+        lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay, self._clock)
         if unique_for is not None:
             [id_] = self._put_unique(
                 lane, [(key, value)], delay=delay, deliver_at_ms=deliver_at_ms, properties=properties,
@@ -383,7 +384,7 @@ class OwnedQueue(OpenHandle):
         jobs: "Iterable[Buffer | tuple[str | bytes | None, Buffer]]",
         *,
         delay: timedelta | float | None = None,
-        at: datetime | None = None,
+        at: datetime | str | None = None,
         properties: Mapping[str, str] | None = None,
         priority: int = 0,
         unique_for: timedelta | float | None = None,
@@ -398,7 +399,7 @@ class OwnedQueue(OpenHandle):
         `unique_for`: as for `put`, for the key of each job. Then each is written by itself: after a crash, some jobs of
         a part may be there. Room for one part at a time is enough.
         """
-        lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
+        lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay, self._clock)
         parts: list[list[tuple[str | bytes | None, Buffer]]] = []
         size_bytes = 0
         for job in _listed("jobs", jobs):
@@ -468,7 +469,7 @@ class OwnedQueue(OpenHandle):
         if not isinstance(call, PutCall):
             raise InvalidArgumentError(f"_put_all takes calls of `put`, each a PutCall, not {repr(call)[:80]}")
         value, key, delay, at, properties, priority = call
-        lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay)
+        lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay, self._clock)
         return lane, lane.delayed.build(
             value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
         )[0]
@@ -783,10 +784,10 @@ def _backlog_of(queue: OwnedQueue, limit: int | None, when_full: WhenFull) -> Ba
     )
 
 
-def _checked_at(at: datetime, delay: object) -> int:
+def _checked_at(at: datetime | str, delay: object, clock: Clock) -> int:
     if delay is not None:
         raise InvalidArgumentError("give a job `delay` or `at`, not both")
-    return time_ms("at", at)
+    return time_ms("at", at, clock.now_ms())
 
 
 def _listed(what: str, given: Iterable[Item]) -> list[Item]:

@@ -1,4 +1,4 @@
-"""Points in time as people give them: milliseconds, datetimes, ISO 8601, `-2h`."""
+"""Points in time as people give them: milliseconds, datetimes, ISO 8601, `-2h`, `+10m`; and durations: `10m`."""
 import datetime as dt
 import re
 import time
@@ -8,7 +8,8 @@ from typing import SupportsIndex
 from seglog.errors import InvalidArgumentError
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_AGO = re.compile(r"-([0-9]{1,19})(ms|s|m|h|d|w)")
+_PART = re.compile(r"([0-9]{1,19})(ms|s|m|h|d|w)")
+_FROM_NOW = re.compile(r"([-+])((?:[0-9]{1,19}(?:ms|s|m|h|d|w)){1,6})")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 # As seconds, times from 1973 to 5138; as milliseconds, days of 1970 to 1973. A new record is refused with such a time,
 # too (SANE_TIME_MIN of format.batch): what has one was written by a producer that took seconds for milliseconds.
@@ -22,10 +23,10 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
 
     `when` is an int of milliseconds, a datetime with a time zone, or a string: milliseconds
     ("1700000000000"), ISO 8601 ("2026-11-01", "2026-11-01T12:00:00Z"; no zone means UTC), or a
-    time before now ("-2h"; units ms, s, m, h, d, w). Raises InvalidArgumentError.
+    time before or after now ("-2h", "-2d1h", "+10m"; units ms, s, m, h, d, w). Raises InvalidArgumentError.
     """
     if isinstance(when, bool):
-        raise InvalidArgumentError(f"not a time: {when!r}", hint="pass milliseconds, ISO 8601, or -2h")
+        raise InvalidArgumentError(f"not a time: {when!r}", hint="pass milliseconds, ISO 8601, -2h or +10m")
     if isinstance(when, float):
         raise InvalidArgumentError(f"not a time: {when!r}", hint="pass whole milliseconds: time.time_ns() // 1_000_000")
     if isinstance(when, SupportsIndex):     # an int, or one of numpy's
@@ -37,18 +38,19 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
             )
         return (when - _EPOCH) // dt.timedelta(milliseconds=1)
     if not isinstance(when, str):
-        raise InvalidArgumentError(f"not a time: {when!r}", hint="pass milliseconds, a datetime, ISO 8601, or -2h")
+        raise InvalidArgumentError(f"not a time: {when!r}", hint="pass ms, a datetime, ISO 8601, -2h or +10m")
     text = when.strip()
     if re.fullmatch(r"-?[0-9]{1,19}", text):
         return _checked(int(text), when)
-    if ago := _AGO.fullmatch(text):
+    if from_now := _FROM_NOW.fullmatch(text):
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        return _checked(now - int(ago[1]) * _UNITS_MS[ago[2]], when)
+        distance_ms = _sum_ms(from_now[2])
+        return _checked(now - distance_ms if from_now[1] == "-" else now + distance_ms, when)
     try:
         parsed = dt.datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArgumentError(
-            f"not a time: {when!r}", hint="pass milliseconds since 1970, ISO 8601 (2026-11-01T12:00:00Z), or -2h"
+            f"not a time: {when!r}", hint="pass milliseconds since 1970, ISO 8601 (2026-11-01T12:00:00Z), -2h, or +10m"
         ) from None
     return to_timestamp_ms(parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC))
 
@@ -65,6 +67,16 @@ def to_time_bound_ms(when: Time, *, now_ms: int | None = None) -> int:
             hint=f'if it is in seconds, pass {timestamp_ms}000; if you mean that day, pass "{shown:%Y-%m-%d}"',
         )
     return timestamp_ms
+
+
+def duration_ms(text: str) -> int | None:
+    """The milliseconds of a duration such as "10m" or "2d1h" (units ms, s, m, h, d, w); None if it is none."""
+    found = _FROM_NOW.fullmatch("+" + text)
+    return None if found is None else _sum_ms(found[2])
+
+
+def _sum_ms(parts: str) -> int:
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(parts))
 
 
 def _checked(timestamp_ms: int, when: object) -> int:
