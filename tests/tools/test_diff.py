@@ -200,10 +200,75 @@ def test_damage_is_reported_and_the_others_are_compared(tmp_path):
     raw[300] ^= 1
     log.write_bytes(raw)
     result = seglog("diff", a, b, status=7)
-    assert "corrupt" in result.stderr
-    assert "6 with the same records" in result.output
+    assert "B is damaged: offsets 0…19" in result.stdout
+    assert "6 with the same records, 1 not" in result.stdout
 
 
 def test_single_segments_are_refused():
     segment = kraft("4.1.1") / "orders-0/00000000000000000000.log"
     assert "not single segments" in seglog("diff", segment, segment, status=2).stderr
+
+
+# --- damage ----------------------------------------------------------------------------------------
+
+
+def flip(directory, position=80):
+    """By default in the first batch's records; 100 is in the size of the second batch."""
+    log, = directory.glob("*.log")
+    raw = bytearray(log.read_bytes())
+    raw[position] ^= 1
+    log.write_bytes(raw)
+
+
+def test_a_comparison_goes_on_behind_damage_that_both_have(pair):
+    """Red: it ended at the damage, with an error whose hint did not help."""
+    a, b = pair
+    written(a, VALUES)
+    flip(a)
+    shutil.copytree(a, b)
+    partition, ranges = compared(a, b, 7)
+    assert (partition["same"], partition["same_damage"], partition["equal_records"], ranges) == (True, True, 17, [])
+    text = seglog("diff", a, b, status=7).output
+    assert "both have the same damaged bytes: offsets 0…2, " in text
+    assert "17 records are the same" in text
+    lost = [line for line in seglog_json("diff", a, b, status=7) if line["type"] == "lost_range"]
+    assert [(line["of"], line["first_offset"], line["last_offset"]) for line in lost] == [("a", 0, 2), ("b", 0, 2)]
+
+
+def test_damage_with_other_bytes_is_not_the_same(pair):
+    a, b = pair
+    written(a, VALUES)
+    shutil.copytree(a, b)
+    flip(a)
+    flip(b, 81)
+    assert compared(a, b, 7)[0]["same_damage"] is False
+    text = seglog("diff", a, b, status=7).output
+    assert "A is damaged: offsets 0…2" in text
+    assert "B is damaged: offsets 0…2" in text
+
+
+def test_a_damaged_size_in_the_last_segment_ends_no_comparison(pair):
+    a, b = pair
+    written(a, VALUES)
+    flip(a, 100)
+    shutil.copytree(a, b)
+    partition, _ = compared(a, b, 7)
+    assert (partition["same_damage"], partition["equal_records"]) == (True, 17)
+
+
+def test_what_only_the_whole_copy_has_where_the_other_is_damaged(pair):
+    a, b = pair
+    written(a, VALUES)
+    shutil.copytree(a, b)
+    flip(a)
+    partition, ranges = compared(a, b, 7)
+    assert ranges == [("only_in_b", 0, 2, 3)]
+    assert (partition["equal_records"], partition["same_bytes"]) == (17, 17)
+    shutil.copytree(b, a.parent / "sound-0")
+    shutil.copytree(b, b.parent / "sound-0")
+    assert seglog("diff", a.parent, b.parent, status=7).output.splitlines()[-1] == (
+        "2 partitions: 1 with the same records, 1 not")
+    shutil.rmtree(b)
+    shutil.copytree(a, b)
+    assert seglog("diff", a.parent, b.parent, status=7).output.splitlines()[-1] == (
+        "2 partitions: 1 with the same records, 0 not, 1 the same except for damage")

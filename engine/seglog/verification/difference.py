@@ -2,13 +2,20 @@
 
 Two replicas of a topic have the same records at the same offsets, up to where the shorter one ends. They may differ in
 batch boundaries, codecs and indexes, after a conversion or a compaction, and where each begins, after retention.
+
+Damage does not end a comparison: its bytes are compared, and the walk goes on behind it. Records that only the other
+copy has there are a difference.
 """
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from seglog._kernels.record_batch import Record, RecordBatch
+from seglog.errors import CorruptRecordError
+from seglog.fs.mapping import Mapping
 from seglog.reading.reader import LogReader
+from seglog.segment.batches import UNREADABLE, checked_records
+from seglog.segment.positions import LostRange
 
 Kind = Literal["different", "only in A", "only in B"]
 
@@ -31,6 +38,8 @@ class Difference:
     first offset that A and B have in different leader epochs, or None; `epochs`: the two epochs. There a replica that
     follows the other is cut (ReplicaFetcherThread): `cut_records` A and B would lose.
     `compared`: records that are equal. `same_bytes`: of those, in batches that are the same byte for byte.
+    `damaged`: the ranges of A and of B that cannot be read. `same_damage`: both have them at the same offsets, byte for
+    byte.
     """
 
     starts: tuple[int, int]
@@ -42,11 +51,18 @@ class Difference:
     epoch_offset: int | None = None
     epochs: tuple[int, int] | None = None
     cut_records: tuple[int, int] = (0, 0)
+    damaged: tuple[list[LostRange], list[LostRange]] = field(default_factory=lambda: ([], []))
+    same_damage: bool = False
 
     @property
     def is_same(self) -> bool:
-        """Whether both have the same records."""
+        """Whether all records that both can be read for are the same."""
         return not any(self.records.values())
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a part of A or B cannot be read."""
+        return any(self.damaged)
 
     @property
     def first_offset(self) -> int | None:
@@ -55,6 +71,7 @@ class Difference:
 
 
 RANGES_MAX = 100
+_PIECE_BYTES = 1 << 20
 
 
 class _Placed(NamedTuple):
@@ -73,9 +90,9 @@ class _Placed(NamedTuple):
 
 
 def compare(a: LogReader, b: LogReader) -> Difference:
-    """Compare the records of two logs, from each one's log start on. Raises CorruptRecordError, StorageError."""
+    """Compare the records of two logs, from each one's log start on. Raises StorageError."""
     found = Difference(
-        (a.log_start_offset, b.log_start_offset), (a.log_end_offset, b.log_end_offset), [],
+        (a.log_start_offset, b.log_start_offset), (_end_of(a), _end_of(b)), [],
         {"different": 0, "only in A": 0, "only in B": 0},
     )
     ours, theirs = _Walk(a), _Walk(b)
@@ -83,7 +100,12 @@ def compare(a: LogReader, b: LogReader) -> Difference:
         if _pass_same_batch(ours, theirs, found):
             continue
         left, right = ours.peek(), theirs.peek()
+        if _pass_same_batch(ours, theirs, found):
+            continue        # one of the two came to its next batch only now
         if left is None and right is None:
+            found.damaged[0].extend(ours.lost())
+            found.damaged[1].extend(theirs.lost())
+            found.same_damage = found.is_damaged and _have_same_bytes(*found.damaged)
             return found
         if right is None or (left is not None and left.record.offset < right.record.offset):
             assert left is not None
@@ -103,6 +125,34 @@ def compare(a: LogReader, b: LogReader) -> Difference:
                 _add(found, "different", left.record.offset)
             ours.step()
             theirs.step()
+
+
+def _end_of(log: LogReader) -> int:
+    try:
+        return log.log_end_offset
+    except CorruptRecordError:      # damage hides where the last segment ends
+        return max((batch.last_offset + 1 for batch in log.batches(on_corrupt="skip")), default=log.log_start_offset)
+
+
+def _have_same_bytes(a: Sequence[LostRange], b: Sequence[LostRange]) -> bool:
+    """Whether damage of A is damage of B: at the same offsets, with the same bytes."""
+    return len(a) == len(b) and all(
+        (left.first_offset, left.last_offset, left.size_bytes) == (right.first_offset, right.last_offset,
+                                                                   right.size_bytes)
+        and _bytes_are_same(left, right) for left, right in zip(a, b, strict=True)
+    )
+
+
+def _bytes_are_same(left: LostRange, right: LostRange) -> bool:
+    if not left.size_bytes:
+        return True         # a segment that is missing in both
+    with Mapping(left.file) as ours, Mapping(right.file) as theirs:
+        mine, other = memoryview(ours)[left.position :], memoryview(theirs)[right.position :]
+        return all(
+            bytes(mine[at : min(at + _PIECE_BYTES, left.size_bytes)])
+            == bytes(other[at : min(at + _PIECE_BYTES, left.size_bytes)])
+            for at in range(0, left.size_bytes, _PIECE_BYTES)
+        )
 
 
 def _pass_same_batch(ours: "_Walk", theirs: "_Walk", found: Difference) -> bool:
@@ -145,20 +195,24 @@ class _Walk:
 
     def __init__(self, log: LogReader) -> None:
         self._start = log.log_start_offset
-        self._batches: Iterator[RecordBatch] = iter(log.batches())
+        self._path = log.path
+        self._read = log.batches(on_corrupt="skip")
+        self._batches: Iterator[RecordBatch] = iter(self._read)
+        self._unreadable: list[LostRange] = []
         self._batch: RecordBatch | None = None
         self._records: Iterator[Record] | None = None
         self._next: _Placed | None = None
+        self._is_begun = False
 
     def whole(self) -> RecordBatch | None:
         """The next batch, if none of its records was taken and all of it is in the log."""
         self._fill()
         batch = self._batch
-        return batch if self._records is None and batch is not None and batch.base_offset >= self._start else None
+        return batch if not self._is_begun and batch is not None and batch.base_offset >= self._start else None
 
     def drop(self) -> None:
         """Pass over the batch that `whole` gave."""
-        self._batch = None
+        self._batch = self._records = self._next = None
 
     def peek(self) -> _Placed | None:
         """The next record; None at the end."""
@@ -167,7 +221,15 @@ class _Walk:
             if self._batch is None:
                 return None
             if self._records is None:
-                self._records = iter(self._batch)
+                try:
+                    self._records = iter(checked_records(self._batch))
+                except UNREADABLE as e:
+                    batch = self._batch
+                    self._unreadable.append(LostRange(
+                        str(self._path), batch.position, batch.size_bytes, batch.base_offset, batch.last_offset, str(e)
+                    ))
+                    self._batch = None
+                    continue
             record = next(self._records, None)
             if record is None:
                 self._batch = self._records = None
@@ -175,10 +237,17 @@ class _Walk:
                 self._next = _Placed(record, self._batch)
         return self._next
 
+    def lost(self) -> list[LostRange]:
+        """What could not be read, in order; complete at the end. (A batch whose records cannot be decoded is not equal
+        to any: those that are the same byte for byte were passed over.)"""
+        return sorted([*self._read.lost, *self._unreadable], key=lambda lost: lost.first_offset)
+
     def step(self) -> None:
         self._next = None
+        self._is_begun = True
 
     def _fill(self) -> None:
         if self._batch is None:
             self._batch = next(self._batches, None)
             self._records = None
+            self._is_begun = False
