@@ -205,6 +205,22 @@ class CommandGroup(click.Group):
 
     command_class = Command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as e:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], self.commands, 1)
+            if not near and "create" in self.commands and os.path.exists(args[0]):
+                near = ["create"]       # `seglog backup LOGDIR STORE`
+            if not near:
+                raise
+            words = f"{e.message.rstrip('.')}: did you mean '{ctx.info_name} {near[0]}'?"
+            raise click.UsageError(words, ctx) from None
+
     def get_short_help_str(self, limit: int = 0) -> str:
         """Return the whole first sentence, as for a command."""
         return _first_sentence(self.help)

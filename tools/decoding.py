@@ -184,5 +184,6 @@ def _refused(name: str) -> NoReturn:
 
 def _wrong(record: Record, what: str, why: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"the {what} at offset {record.offset} {why}", hint="leave out --decode, or use --decode base64"
+        f"the {what} at offset {record.offset} {why}", offset=record.offset,
+        hint="leave out --decode; or use --decode utf8 for text that is no JSON, base64 for any bytes",
     )

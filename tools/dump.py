@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import click
 from click.core import ParameterSource
@@ -15,14 +15,16 @@ from click.shell_completion import CompletionItem
 
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.record_text import TextRows
-from seglog.errors import CorruptRecordError
+from seglog.errors import CorruptRecordError, InvalidArgumentError
 from seglog.format import names
 from seglog.frames.typed.kinds import KINDS
+from seglog.reading.arguments import Isolation
 from seglog.reading.damage import OnCorrupt
 from seglog.reading.follower import Follower
 from seglog.reading.partition import Partition
+from seglog.reading.unproven import unproven_batches, unproven_records
 from seglog.segment.positions import LostRange
-from seglog.segment.segment import Segment
+from seglog.state.quarantine import SUFFIX as QUARANTINED_SUFFIX
 
 from . import records as lines
 from . import report, small_files, terminal
@@ -32,19 +34,21 @@ from .dump_tables import FORMATS, opened
 from .dump_tables import write as write_table
 from .dump_template import RAW, Template, is_template
 from .each_place import EachPlace
+from .lost import is_partial, note_lost
 from .options import (
     DecodeType,
     NumberType,
     SizeType,
     TimeType,
     config_option,
+    isolation_option,
     json_option,
     limit_option,
-    on_corrupt_option,
     on_undecodable_option,
     readable_paths_argument,
     schemas_option,
     store_option,
+    topic_option,
 )
 from .record_filter import RecordFilter
 from .selection import Item, Selection, What, refuse_outside, select
@@ -54,7 +58,7 @@ from .typed_dump import TypedDump
 # The parameters below that --format can use, for a table and for a template; it refuses all others.
 _OF_BOTH = {
     "paths", "format_", "start", "stop", "since", "until", "decode", "schemas", "on_undecodable", "output",
-    "on_corrupt", "store_options",
+    "on_corrupt", "store_options", "topics", "isolation",
 }
 _OF_TABLES = _OF_BOTH | {"columns"}
 _OF_TEMPLATES = _OF_BOTH | {"keys", "pattern", "headers", "max_bytes", "limit", "tail", "follows", "settings"}
@@ -122,7 +126,13 @@ class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only 
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
     help="The file to write: a new one, instead of stdout. With --format.",
 )
-@on_corrupt_option
+@topic_option
+@isolation_option("read_uncommitted", "They are marked.")
+@click.option(
+    "--on-corrupt", type=click.Choice(["raise", "skip", "show"]), default="raise", show_default=True,
+    help="At a damaged batch: stop; or skip it, report what is lost and exit with status 7; or also show what can be "
+    "decoded of it, marked as unproven.",
+)
 @config_option
 @store_option
 @json_option
@@ -147,7 +157,9 @@ def command(
     schemas: str | None,
     on_undecodable: Literal["fail", "null", "raw"],
     output: Path | None,
-    on_corrupt: OnCorrupt,
+    topics: Sequence[str],
+    isolation: Isolation,
+    on_corrupt: Literal["raise", "skip", "show"],
     settings: Sequence[tuple[str, str]],
     store_options: Sequence[tuple[str, str]],
     as_json: bool,
@@ -156,32 +168,36 @@ def command(
 
     PATH is a partition directory, a .log file or a log dir, or one of the small files: .index, .timeindex,
     .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata, a checkpoint of the log dir, a snapshot of
-    __cluster_metadata (.checkpoint).
+    __cluster_metadata (.checkpoint), or damaged bytes that a recovery kept (quarantine/*.damaged).
     Records start at the log start offset, unless --from-offset is lower. If you give several conditions, all of them
     must hold. --tail N shows the last N of the matching records, --limit N the first N; --follow shows what any
     process appends, until ^C. If a partition of a log dir cannot be read, it is reported and the others are dumped;
     the status is then 7.
     """
+    if on_corrupt == "show" and format_ is not None:
+        raise click.UsageError("--on-corrupt show is for people to look at: it cannot be combined with --format")
     if format_ in FORMATS:
         if not _given() <= _OF_TABLES:
             raise click.UsageError(
-                "with a table, --format can be combined only with offsets, times, --columns, --decode, --schemas, "
-                "--on-undecodable, --output and --on-corrupt"
+                "with a table, --format can be combined only with offsets, times, --topic, --columns, --decode, "
+                "--schemas, --on-undecodable, --isolation, --output and --on-corrupt"
             )
         from seglog.frames.scan import scan as topic_scan  # takes a fifth of the start-up time of a dump
 
+        chosen = EachPlace(paths, as_json=False, store_options=dict(store_options), topics=topics) if topics else None
         scan = topic_scan(
-            paths, from_offset=start, to_offset=stop, since=since, until=until, on_corrupt=on_corrupt,
+            paths if chosen is None else [place.path for place in chosen],
+            from_offset=start, to_offset=stop, since=since, until=until, on_corrupt=cast(OnCorrupt, on_corrupt),
+            isolation=isolation,
             decode=None if decode in ("auto", "base64", "raw") else cast(Any, decode), schemas=schemas,
             on_undecodable=on_undecodable,
             columns=None if columns is None else columns.split(","), include_headers=columns is None,
             store_options=dict(store_options),
         )
         write_table(scan, format_, output)
-        if scan.lost:
-            _note_lost(len(scan.lost))
+        note_lost(scan.lost)
         _note_undecodable(scan.undecodable)
-        return report.PARTIAL if scan.lost or any(scan.undecodable.values()) else 0
+        return report.PARTIAL if is_partial(scan.lost) or any(scan.undecodable.values()) else 0
     if not _is_typed(decode) and (schemas is not None or on_undecodable != "fail"):
         raise click.UsageError("--schemas and --on-undecodable need --decode with avro or protobuf")
     if columns is not None or (output and format_ is None):
@@ -193,22 +209,31 @@ def command(
         raise click.UsageError(
             "--key, --grep and --header select records: they cannot be combined with --batches or --control"
         )
-    selection = Selection(start, stop, since, until, max_bytes, limit, tail, follows, matching)
+    selection = Selection(
+        start, stop, since, until, max_bytes, limit, tail, follows, matching, isolation == "read_committed",
+        on_corrupt == "show",
+    )
     if follows:
-        _refuse_to_follow(paths, on_corrupt)
+        _refuse_to_follow(paths, on_corrupt, isolation)
     lost: list[LostRange] = []
-    small = {path for path in paths if isinstance(path, Path) and small_files.is_one(path)}
+    damaged = {path for path in paths if isinstance(path, Path) and _is_quarantined(path)}
+    small = {path for path in paths if isinstance(path, Path) and small_files.is_one(path)} | damaged
     if format_ is not None and small:
         raise click.UsageError(f"--format shows records, and {min(small)} contains none")
     places = EachPlace(
-        (path for path in paths if path not in small), as_json=as_json, store_options=dict(store_options)
+        (path for path in paths if path not in small), as_json=as_json, store_options=dict(store_options),
+        topics=topics,
     )
+    is_one_of_many = len(places) > 1
     # Creating the template checks its directives before the first partition is opened.
     template = None if format_ is None else Template(format_, output)
     typed = TypedDump(decode, schemas, on_undecodable) if isinstance(decode, dict) else None
     with ExitStack() as stack:
         out = None if template is None else stack.enter_context(opened(output))
         for path in paths:
+            if isinstance(path, Path) and path in damaged:
+                _dump_quarantined(path, what, max_value_bytes, cast(Asked, decode), as_json=as_json)
+                continue
             if isinstance(path, Path) and path in small:
                 small_files.dump(path, as_json=as_json)
                 continue
@@ -223,14 +248,20 @@ def command(
                     if template is not None:
                         shown = template.to(out, place, text)
                     else:
-                        shown = (JsonLines if as_json else TextTable)(place, partition, what, max_value_bytes, text)
+                        renderer = JsonLines if as_json else TextTable
+                        shown = renderer(
+                            name_of(place.directory), _end_of(partition), what, max_value_bytes, text, is_one_of_many
+                        )
                     on_lost = None if on_corrupt == "raise" else _lost_sink(place, lost, as_json)
-                    for item in select(partition, selection, what, on_lost):
-                        shown.show(item)
-                        if follows:
-                            (out or sys.stdout).flush()
-    if lost:
-        _note_lost(len(lost))
+                    try:
+                        for item in select(partition, selection, what, on_lost):
+                            shown.show(item)
+                            if follows:
+                                (out or sys.stdout).flush()
+                    except InvalidArgumentError as e:       # of a record, which does not know its partition
+                        e.file = e.file or str(place.path)
+                        raise
+    note_lost(lost)
     undecodable = {} if typed is None else typed.undecodable
     _note_undecodable(undecodable)
     return report.PARTIAL if lost or any(undecodable.values()) else places.status(found=False)
@@ -246,21 +277,19 @@ def _given() -> set[str]:
     return {name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
 
 
-def _note_lost(ranges: int) -> None:
-    report.note(f"{report.count_of(ranges, 'range')} of bytes skipped: `seglog verify` says what is wrong there")
-
-
 def _note_undecodable(counts: Mapping[str, int]) -> None:
     for column, count in counts.items():
         if count:
             report.note(f"{report.count_of(count, column)} could not be decoded")
 
 
-def _refuse_to_follow(paths: Sequence[Path | str], on_corrupt: str) -> None:
+def _refuse_to_follow(paths: Sequence[Path | str], on_corrupt: str, isolation: Isolation) -> None:
     if len(paths) != 1 or not os.path.isdir(paths[0]) or not names.has_segments(Path(paths[0])):
         raise click.UsageError("--follow takes one partition directory")
     if on_corrupt != "raise":
-        raise click.UsageError("--follow cannot be combined with --on-corrupt skip")
+        raise click.UsageError(f"--follow cannot be combined with --on-corrupt {on_corrupt}")
+    if isolation == "read_committed":
+        raise click.UsageError("--follow shows records as they come: leave out --isolation read_committed")
 
 
 def _opened(place: Place, follows: bool, settings: dict[str, object]) -> Partition:
@@ -288,6 +317,36 @@ def _lost_sink(place: Place, lost: list[LostRange], as_json: bool) -> Callable[[
     return sink
 
 
+# --- quarantine --------------------------------------------------------------------------
+
+
+def _is_quarantined(path: Path) -> bool:
+    return path.name.endswith(QUARANTINED_SUFFIX) and path.is_file()
+
+
+class _Damaged(NamedTuple):
+    """Where the bytes of a quarantined range are now."""
+
+    path: Path
+
+
+def _dump_quarantined(path: Path, what: What, max_value_bytes: int | None, asked: Asked, *, as_json: bool) -> None:
+    """Show what can be decoded of damaged bytes that a recovery kept."""
+    directory = Path(os.path.realpath(path)).parent.parent
+    decode = decode_in(asked, directory)
+    renderer = JsonLines if as_json else TextTable
+    shown = renderer(directory.name, _LARGEST, what, max_value_bytes, decode, True)
+    count = 0
+    for batch in unproven_batches(path):
+        base = batch.last_offset if batch.magic in (0, 1) else batch.base_offset
+        records = None if what == "batches" else enumerate(unproven_records(batch))
+        if what != "control" or batch.is_control:
+            count += 1
+            shown.show(Item(_Damaged(path), batch, base, records, is_unproven=True))
+    if not count:
+        report.note(f"{path.name}: nothing in it can be decoded")
+
+
 # --- printing ----------------------------------------------------------------------------
 
 
@@ -301,22 +360,30 @@ class JsonLines:
     """Writes a line for each record or batch."""
 
     def __init__(
-        self, place: Place, partition: Partition, what: What, max_value_bytes: int | None, decode: Decode | None
+        self, directory: str, end_offset: int, what: What, max_value_bytes: int | None, decode: Decode | None,
+        is_one_of_many: bool,
     ) -> None:
+        self._directory = directory if is_one_of_many else ""
         self._what = what
         self._decode = decode
         self._max_value_bytes = max_value_bytes
 
     def show(self, item: Item) -> None:
         name, batch = item.segment.path.name, item.batch
+        more: dict[str, object] = {"partition": self._directory} if self._directory else {}
+        if item.transaction:
+            more["transaction"] = item.transaction
+        if item.is_unproven:
+            more["unproven"] = True
         if item.records is None:
-            sys.stdout.write(report.plain_json(lines.batch_fields(name, batch)) + "\n")
+            sys.stdout.write(report.plain_json(lines.batch_fields(name, batch) | more) + "\n")
         elif self._what == "control":
             for _, record in item.records:
-                report.print_json("control_record", segment=name, **lines.control_fields(record, batch))
+                report.print_json("control_record", segment=name, **lines.control_fields(record, batch), **more)
         else:
             sys.stdout.writelines(lines.record_lines(
-                name, batch, item.records, item.base_offset, self._max_value_bytes, self._decode
+                name, batch, item.records, item.base_offset, self._max_value_bytes, self._decode,
+                "," + report.plain_json(more)[1:-1] if more else "",
             ))
 
 
@@ -332,23 +399,26 @@ class TextTable:
     """Writes a row for each record or batch, under the name of its segment; on terminals, cut to their width."""
 
     def __init__(
-        self, place: Place, partition: Partition, what: What, max_value_bytes: int | None, decode: Decode | None
+        self, directory: str, end_offset: int, what: What, max_value_bytes: int | None, decode: Decode | None,
+        is_one_of_many: bool,
     ) -> None:
-        self._directory = name_of(place.directory)
-        self._segment: Segment | None = None
+        self._directory = directory
+        self._segment: Path | None = None
         self._what = what
         self._max_value_bytes = max_value_bytes
         self._decode = decode
         self._columns = terminal.width()
         self._rows = TextRows(
-            self._shown, lines.headers_shown, offset_width=len(str(_end_of(partition))) if what is None else 0,
+            self._shown, lines.headers_shown,
+            offset_width=len(str(end_offset)) if what is None and end_offset < _LARGEST else 0,
             value_bytes_max=_LARGEST if max_value_bytes is None else max_value_bytes, is_decoded=decode is not None,
         )
 
     def show(self, item: Item) -> None:
-        if item.segment is not self._segment:
-            self._segment = item.segment
-            self._write_heading(item.segment)
+        if item.segment.path != self._segment:
+            self._segment = item.segment.path
+            self._write_heading(item.segment.path)
+        self._mark = _mark_of(item)
         if item.records is None:
             self._write(_batch_row(item.batch))
         elif self._what:
@@ -356,19 +426,23 @@ class TextTable:
                 self._write(self._control(record, item.batch))
         else:
             self._batch = item.batch
-            write = sys.stdout.write if self._columns is None else self._write_cut
+            write = sys.stdout.write if self._columns is None and not self._mark else self._write_each
             self._rows.write(write, item.records, is_control=item.batch.is_control)
 
-    def _write_heading(self, segment: Segment) -> None:
+    def _write_heading(self, path: Path) -> None:
         """Write the segment's name, and for batches the column names below it."""
-        sys.stdout.write(report.paint(f"{self._directory}/{segment.path.name}", "bold") + "\n")
+        self._mark = ""
+        sys.stdout.write(report.paint(f"{self._directory}/{path.name}", "bold") + "\n")
         if self._what == "batches":
             self._write(_BATCH_COLUMNS)
 
     def _write(self, line: str) -> None:
-        sys.stdout.write((line if self._columns is None else terminal.cut(line, self._columns)) + "\n")
+        """Write a line with its mark, cut to the terminal before the mark."""
+        if self._columns is not None:
+            line = terminal.cut(line, self._columns - len(self._mark))
+        sys.stdout.write(f"{line}{self._mark}\n")
 
-    def _write_cut(self, rows: str) -> None:
+    def _write_each(self, rows: str) -> None:
         for row in rows.split("\n")[:-1]:
             self._write(row)
 
@@ -386,6 +460,13 @@ class TextTable:
         if value is not None and most is not None and len(value) > most:
             return lines.value_shown(value, most)
         return lines.decoded_shown(record, value, self._decode, is_value=True)
+
+
+def _mark_of(item: Item) -> str:
+    """What is said behind a row."""
+    if item.is_unproven:
+        return "  [unproven]"
+    return f"  [{item.transaction}]" if item.transaction in ("aborted", "open") else ""
 
 
 def _batch_row(batch: RecordBatch) -> str:

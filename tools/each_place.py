@@ -2,11 +2,12 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
 
-from seglog.errors import CompactedTopicError, InvalidRecordError, SeglogError, UnknownPolicyError
+from seglog.errors import CompactedTopicError, InvalidRecordError, NotALogError, SeglogError, UnknownPolicyError
 from seglog.format.directory_kinds import SEE_LEDGERS, is_of_ledgers
 
 from . import report
@@ -26,13 +27,20 @@ class EachPlace:
 
     def __init__(
         self, paths: Iterable[Path | str], *, as_json: bool, marked: bool = False,
-        store_options: Mapping[str, str] | None = None,
+        store_options: Mapping[str, str] | None = None, topics: Sequence[str] = (),
     ) -> None:
         """`marked`: in a log dir, also partitions that a broker has marked; see `resolve`. `store_options`: of the
-        stores of backups."""
+        stores of backups. `topics`: patterns; only partitions of topics that match one."""
         self._under: dict[Path | str, Sequence[Place]] = {
             path: _places_under(path, store_options or {}, marked=marked) for path in paths
         }
+        if topics:
+            self._under = {path: of_topics(places, topics) for path, places in self._under.items()}
+            if self._under and not any(self._under.values()):
+                raise NotALogError(
+                    f"no partition of a topic that matches {' or '.join(map(repr, topics))}",
+                    file=next(iter(self._under)), hint="`seglog ls` lists what is here",
+                )
         self._places: Sequence[Place] = [place for places in self._under.values() for place in places]
         self._as_json = as_json
         self.unread = 0
@@ -76,6 +84,12 @@ class EachPlace:
     def status(self, *, found: bool) -> int:
         """Return the exit status: 7 if something could not be read, otherwise 1 if there are findings."""
         return report.PARTIAL if self.unread else int(found)
+
+
+def of_topics(places: Sequence[Place], topics: Sequence[str]) -> Sequence[Place]:
+    """The places whose topics match one of the patterns."""
+    found = ((place, place.topic_partition()) for place in places)
+    return [place for place, where in found if where is not None and any(fnmatchcase(where[0], one) for one in topics)]
 
 
 def _places_under(path: Path | str, store_options: Mapping[str, str], *, marked: bool) -> Sequence[Place]:

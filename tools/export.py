@@ -12,14 +12,18 @@ from seglog.stores.open_store import scheme_of
 
 from . import report
 from .cli import Command
+from .each_place import EachPlace
+from .lost import is_partial, note_lost
 from .options import (
     DecodeType,
     SizeType,
+    isolation_option,
     json_option,
     on_corrupt_option,
     on_undecodable_option,
     schemas_option,
     store_option,
+    topic_option,
 )
 
 _BYTES = ("auto", "raw")
@@ -40,10 +44,10 @@ _BYTES = ("auto", "raw")
     help="Encoding of keys and values: as text (utf8, json), as typed columns (avro, protobuf), or one for each: "
     "key=utf8,value=avro. raw: bytes. kafka: what the records of internal topics say, as JSON.",
 )
+@topic_option
 @schemas_option
 @on_undecodable_option
-@click.option("--isolation", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_committed",
-              show_default=True, help="read_uncommitted also writes records of aborted and unfinished transactions.")
+@isolation_option("read_committed")
 @click.option("--file-bytes", type=SizeType(), help="How much is written at once: a file of Parquet, or a commit.")
 @on_corrupt_option
 @store_option
@@ -55,6 +59,7 @@ def command(
     partition_by: str | None,
     columns: str | None,
     decode: str | dict[str, str],
+    topics: Sequence[str],
     schemas: str | None,
     on_undecodable: Literal["fail", "null", "raw"],
     isolation: Isolation,
@@ -74,6 +79,8 @@ def command(
         raise click.UsageError("a table holds bytes as they are: leave out --decode base64")
     for path in paths:
         _check(path)
+    if topics:
+        paths = _of_topics(paths, topics, store_options)
     from seglog.frames.scan import scan, write_table  # takes a fifth of the start-up time
 
     rows = scan(
@@ -102,7 +109,17 @@ def command(
     for column, count in rows.undecodable.items():
         if count:
             report.note(f"{report.count_of(count, column)} could not be decoded")
-    return report.PARTIAL if rows.lost or any(rows.undecodable.values()) else 0
+    note_lost(rows.lost)
+    return report.PARTIAL if is_partial(rows.lost) or any(rows.undecodable.values()) else 0
+
+
+def _of_topics(
+    paths: Sequence[str], topics: Sequence[str], store_options: Sequence[tuple[str, str]]
+) -> Sequence[str]:
+    if any(scheme_of(path) or glob.has_magic(path) for path in paths):
+        raise click.UsageError("--topic takes log dirs: a URL or a pattern names its partitions itself")
+    places = EachPlace(paths, as_json=False, store_options=dict(store_options), topics=topics)
+    return [os.fspath(place.path) for place in places]
 
 
 def _check(path: str) -> None:

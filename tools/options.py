@@ -219,6 +219,20 @@ store_option = click.option(
 )
 
 
+topic_option = click.option(
+    "--topic", "topics", metavar="GLOB", multiple=True,
+    help="Only topics that match. May be repeated. For a log dir.",
+)
+
+
+def isolation_option(default: str, more: str = "") -> Callable[[F], F]:
+    """`more`: what is special."""
+    return click.option(
+        "--isolation", type=click.Choice(["read_committed", "read_uncommitted"]), default=default, show_default=True,
+        help=f"read_uncommitted: also records of aborted and unfinished transactions. {more}".strip(),
+    )
+
+
 def on_corrupt_option(function: F) -> F:
     return click.option(
         "--on-corrupt", type=click.Choice(["raise", "skip"]), default="raise", show_default=True,

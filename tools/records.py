@@ -89,8 +89,9 @@ def record_lines(
     base_offset: int,
     max_value_bytes: int | None = None,
     decode: Decode | None = None,
+    more: str = "",
 ) -> Iterator[str]:
-    """Return a JSON line for each (index in batch, record), `\\n` included.
+    """Return a JSON line for each (index in batch, record), `\\n` included. `more`: members at the end of each.
 
     Values of more than `max_value_bytes` are given by size and SHA-256. Without `decode`, bytes are in base64.
     """
@@ -104,7 +105,7 @@ def record_lines(
         f'"producer_epoch":{batch.producer_epoch},"base_sequence":{batch.base_sequence},'
         f'"transactional":{_BOOL[batch.is_transactional]},"control":{_BOOL[batch.is_control]},'
     )
-    end = f'"leader_epoch":{batch.leader_epoch}{horizon}}}\n'
+    end = f'"leader_epoch":{batch.leader_epoch}{horizon}{more}}}\n'
     is_control = batch.is_control
     for index, record in records:
         key, value, headers = record.key, record.value, record.headers

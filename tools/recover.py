@@ -1,5 +1,6 @@
 """`seglog recover`: show what a damaged log would lose, or recover it."""
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import click
 
 from seglog.errors import NotALogError
 from seglog.format.names import METADATA_TOPIC, has_segments, parse_partition_dir
+from seglog.reading.unproven import count_unproven
 from seglog.segment.positions import LostRange
 from seglog.state.quarantine import DIRECTORY as QUARANTINE
 from seglog.state.quarantine import offsets_within
@@ -24,7 +26,7 @@ from .targets import Place
 @click.argument("src", metavar="SRC", type=SOURCE)
 @click.option("--partition", "partitions", metavar="NAME", multiple=True,
               help="Only this partition, such as orders-0. May be repeated. For a log dir.")
-@click.option("--mode", type=click.Choice(MODES), required=True,
+@click.option("--mode", type=click.Choice(MODES),
               help="truncate: end the log at the first damage, as Kafka does. quarantine: move only the damaged bytes "
               f"to {QUARANTINE}/, and keep all later batches with their offsets.")
 @click.option("--from", "sources", metavar="OTHER", type=PATH, multiple=True,
@@ -40,8 +42,8 @@ from .targets import Place
 @config_option
 @json_option
 def command(
-    src: Path, partitions: Sequence[str], mode: str, sources: Sequence[Path], out: Path | None, applies: bool | None,
-    backup: Path | None, settings: Sequence[tuple[str, str]], as_json: bool,
+    src: Path, partitions: Sequence[str], mode: str | None, sources: Sequence[Path], out: Path | None,
+    applies: bool | None, backup: Path | None, settings: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
     """Recover the partition directory SRC as after a crash: check every batch, and remove what is damaged. Or all
     partitions of the log dir SRC, one after the other, with a table at the end.
@@ -50,6 +52,8 @@ def command(
     is or would be lost and a dry run finds nothing to repair, otherwise 1; 7 if one of several partitions could not be
     recovered.
     """
+    if mode is None:
+        raise click.UsageError("choose --mode quarantine or --mode truncate; without --apply, either is a dry run")
     if out is not None and applies:
         raise click.UsageError("pass only one of --out and --apply")
     if backup is not None and out is not None:
@@ -244,6 +248,7 @@ def _text(done: Recovery, src: Path, out: Path | None) -> Iterable[str]:
             for lost in done.lost
         ]
         yield report.table(("segment", "bytes", "size", "offsets", "why"), rows, left=(0, 3, 4))
+    yield from _unproven(done)
     would = "would be " if done.target is None else ""
     for filled in done.filled:
         yield (
@@ -259,6 +264,23 @@ def _text(done: Recovery, src: Path, out: Path | None) -> Iterable[str]:
     ranges = report.count_of(len(done.lost), "range")
     lost = f"{ranges}, {report.size(done.lost_bytes)}, {would}lost" if done.lost else f"nothing {would}lost"
     yield f"{lost}; the log then has {_kept(done)} in {report.count_of(done.segments, 'segment')}"
+
+
+def _unproven(done: Recovery) -> Iterable[str]:
+    """How to look at what goes into quarantine."""
+    if done.mode != "quarantine" or not done.lost:
+        return
+    if done.target is not None:
+        kept = report.printable(shlex.quote(str(done.target / QUARANTINE)))
+        yield f"`seglog dump {kept}/*.damaged` shows what can still be read of it, unproven"
+        return
+    count = sum(count_unproven(lost) for lost in done.lost if lost.size_bytes)
+    if count:
+        where = report.printable(shlex.quote(str(done.source)))
+        yield (
+            f"{report.count_of(count, 'record')} of it can still be read, unproven: "
+            f"`seglog dump --on-corrupt show {where}`"
+        )
 
 
 def _kept(done: Recovery) -> str:

@@ -3,13 +3,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Protocol
 
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog.reading.follower import Follower
 from seglog.reading.partition import Partition
+from seglog.reading.unproven import unproven_batches, unproven_records
 from seglog.segment.batches import UNREADABLE, checked_records
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
@@ -17,6 +19,7 @@ from seglog.segment.segment import Segment
 from . import records as lines
 from .record_filter import RecordFilter
 from .targets import Place
+from .transaction_state import Outcome, TransactionOutcomes
 
 What = Literal["batches", "control"] | None     # None: records
 OnLost = Callable[[LostRange], None] | None
@@ -40,6 +43,8 @@ class Selection:
     tail: int | None = None         # of those only the last ones
     follows: bool = False           # then also what is appended
     matching: RecordFilter | None = None    # on records; leaves out batches of control records
+    is_committed: bool = False      # without records of aborted and open transactions
+    shows_damaged: bool = False     # also what can be decoded of damaged batches, unproven
 
     @property
     def is_by_time(self) -> bool:
@@ -106,26 +111,43 @@ def select_batches(
                 return
 
 
+class HasPath(Protocol):
+    """A file with batches."""
+
+    @property
+    def path(self) -> Path: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A batch with the selected records, by their index in it; if `records` is None, the batch itself is selected."""
+    """A batch with the selected records, by their index in it; if `records` is None, the batch itself is selected.
 
-    segment: Segment
+    `transaction`: what became of the transaction of its records. `is_unproven`: its checksum does not match.
+    """
+
+    segment: HasPath
     batch: RecordBatch
     base_offset: int
     records: Iterator[tuple[int, Record]] | None
+    transaction: Outcome = ""
+    is_unproven: bool = False
 
 
 def select(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Iterator[Item]:
     """Return what is to be shown, in log order, up to the limit. Use an item's records before taking the next item."""
     if selection.tail is not None or (selection.follows and selection.start is None and selection.since is None):
         selection = _tail(partition, selection, what, on_lost)
+    if selection.is_committed:
+        stable = partition._stable_offset(on_lost is not None)
+        selection = replace(selection, stop=stable if selection.stop is None else min(selection.stop, stable))
     items = _items(partition, selection, what, on_lost)
     return items if selection.limit is None else _up_to(items, selection.limit)
 
 
 def _items(partition: Partition, selection: Selection, what: What, on_lost: OnLost) -> Iterator[Item]:
     items = _batches(partition, selection, on_lost) if what == "batches" else _records(partition, selection, on_lost)
+    if selection.is_committed:
+        items = (item for item in items if item.transaction not in ("aborted", "open"))
     return (item for item in items if item.batch.is_control) if what == "control" else items
 
 
@@ -137,7 +159,9 @@ def _tail(partition: Partition, selection: Selection, what: What, on_lost: OnLos
     tail = selection.tail or 0
     end = partition.log_end_offset if selection.stop is None else min(selection.stop, partition.log_end_offset)
     first = partition.log_start_offset if selection.start is None else selection.start
-    closed = replace(selection, follows=False, stop=end)
+    if selection.is_committed:
+        end = min(end, partition._stable_offset(on_lost is not None))
+    closed = replace(selection, follows=False, stop=end, shows_damaged=False)
     skip: OnLost = None if on_lost is None else lambda gone: None
     reach = tail
     while True:
@@ -157,11 +181,81 @@ def _tail(partition: Partition, selection: Selection, what: What, on_lost: OnLos
 
 
 def _batches(partition: Partition, selection: Selection, on_lost: OnLost) -> Iterator[Item]:
-    for segment, batch, _ in select_batches(partition, selection, on_lost):
-        yield Item(segment, batch, batch.last_offset, None)
+    outcomes = _outcomes(partition, selection)
+    damaged = _Damaged(partition, on_lost) if selection.shows_damaged else None
+    for segment, batch, _ in select_batches(partition, selection, damaged or on_lost):
+        if damaged is not None:
+            yield from _unproven(damaged)
+        yield Item(segment, batch, batch.last_offset, None, "" if outcomes is None else outcomes.of(batch))
+    if damaged is not None:
+        yield from _unproven(damaged)
+
+
+def _outcomes(partition: Partition, selection: Selection) -> TransactionOutcomes | None:
+    """None for a log that grows: a transaction may end later."""
+    return None if selection.follows else TransactionOutcomes(partition)
+
+
+class _Damaged:
+    """An `on_lost` that also keeps what was lost, to show what can be decoded of it."""
+
+    def __init__(self, partition: Partition, on_lost: OnLost) -> None:
+        self._partition = partition
+        self._on_lost = on_lost
+        self._lost: list[LostRange] = []
+
+    def __call__(self, lost: LostRange) -> None:
+        if self._on_lost is not None:
+            self._on_lost(lost)
+        self._lost.append(lost)
+
+    def batches(self) -> Iterator[tuple[Segment, RecordBatch]]:
+        """Those since the last call."""
+        lost, self._lost = self._lost, []
+        for one in lost:
+            segment = next((each for each in self._partition.segments if str(each.path) == one.file), None)
+            if segment is not None and one.size_bytes:
+                for batch in unproven_batches(one.file, one.position, one.size_bytes):
+                    yield segment, batch
+
+
+def _unproven(damaged: _Damaged) -> Iterator[Item]:
+    for segment, batch in damaged.batches():
+        yield Item(segment, batch, batch.last_offset, None, is_unproven=True)
+
+
+def _unproven_records(damaged: _Damaged, selection: Selection) -> Iterator[Item]:
+    first = 0 if selection.start is None else selection.start
+    last = _FOREVER if selection.stop is None else selection.stop
+    since = -_FOREVER if selection.since is None else selection.since
+    until = _FOREVER if selection.until is None else selection.until
+    for segment, batch in damaged.batches():
+        chosen = (
+            (n, r) for n, r in enumerate(unproven_records(batch))
+            if first <= r.offset < last and (not selection.is_by_time or since <= r.timestamp < until)
+            and (selection.matching is None or (not batch.is_control and selection.matching.matches(r)))
+        )
+        one = next(chosen, None)
+        if one is not None:
+            base = batch.last_offset if batch.magic in (0, 1) else batch.base_offset
+            yield Item(segment, batch, base, chain([one], chosen), is_unproven=True)
 
 
 def _records(partition: Partition, selection: Selection, on_lost: OnLost) -> Iterator[Item]:
+    outcomes = _outcomes(partition, selection)
+    damaged = _Damaged(partition, on_lost) if selection.shows_damaged else None
+    on_lost = damaged or on_lost
+    for item in _proven_records(partition, selection, on_lost, outcomes):
+        if damaged is not None:
+            yield from _unproven_records(damaged, selection)
+        yield item
+    if damaged is not None:
+        yield from _unproven_records(damaged, selection)
+
+
+def _proven_records(
+    partition: Partition, selection: Selection, on_lost: OnLost, outcomes: TransactionOutcomes | None
+) -> Iterator[Item]:
     last = _FOREVER if selection.stop is None else selection.stop
     since = -_FOREVER if selection.since is None else selection.since
     until = _FOREVER if selection.until is None else selection.until
@@ -190,7 +284,8 @@ def _records(partition: Partition, selection: Selection, on_lost: OnLost) -> Ite
             chosen = ((n, r) for n, r in chosen if matches(r))
         one = next(chosen, None)
         if one is not None:
-            yield Item(segment, batch, base, chain([one], chosen))
+            transaction: Outcome = "" if outcomes is None else outcomes.of(batch)
+            yield Item(segment, batch, base, chain([one], chosen), transaction)
 
 
 def _up_to(items: Iterator[Item], limit: int) -> Iterator[Item]:

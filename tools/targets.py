@@ -94,7 +94,8 @@ def _resolve_one(path: Path, marked: bool, unreadable: bool) -> Sequence[Place]:
             return [Place(path.parent, only=path)]
         raise NotALogError(
             "not a segment: its name must be its base offset in 20 digits and .log", file=path,
-            hint="pass a .log file, its directory (orders-0), or the log dir above; `seglog dump` shows other files",
+            hint="pass a .log file, its directory (orders-0), or the log dir above; `seglog dump` also shows indexes, "
+            "snapshots, checkpoints and quarantine/*.damaged",
         )
     logs, is_swapping = names.log_files_and_swaps(path)
     if is_swapping:

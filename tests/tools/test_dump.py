@@ -3,6 +3,7 @@ import base64
 import gzip
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -18,23 +19,29 @@ from support.golden import golden_cases
 from support.waiting import line_of
 
 
+def decoded(lines):
+    """The lines with what Kafka's decoder knows, without the partition and what became of its transaction."""
+    return [{name: value for name, value in line.items() if name not in ("partition", "transaction")} for line in lines]
+
+
 def test_records_equal_the_real_decoders_in_every_field_of_every_case():
     assert len(golden_cases()) == 129
     for case in golden_cases():
         got = seglog_json("dump", partition_of(case), "--max-value-bytes", 4096)
-        assert got == golden_lines(case, "expected"), case.name
+        assert decoded(got) == golden_lines(case, "expected"), case.name
 
 
 def test_batches_equal_the_real_decoders_in_every_field_of_every_case():
     for case in golden_cases():
-        assert seglog_json("dump", "--batches", partition_of(case)) == golden_lines(case, "batches"), case.name
+        got = seglog_json("dump", "--batches", partition_of(case))
+        assert decoded(got) == golden_lines(case, "batches"), case.name
 
 
 def test_the_fields_stand_in_the_real_decoders_order(golden_kafka):
     case = golden_kafka / "cases/compact-v2-mixed-pass2-k391"
     for option, name in (((), "expected"), (("--batches",), "batches")):
         got = seglog_json("dump", *option, partition_of(case))
-        assert [list(line) for line in got] == [list(line) for line in golden_lines(case, name)]
+        assert [list(line) for line in decoded(got)] == [list(line) for line in golden_lines(case, name)]
 
 
 def test_a_real_process_says_the_same_bytes(golden_kafka):
@@ -44,7 +51,7 @@ def test_a_real_process_says_the_same_bytes(golden_kafka):
         capture_output=True, check=True, timeout=60,
     )
     with gzip.open(case / "expected.jsonl.gz") as f:
-        assert done.stdout == f.read()
+        assert re.sub(rb',"transaction":"[a-z]+"}', b"}", done.stdout) == f.read()
 
 
 def test_values_are_whole_unless_a_limit_is_given(golden_kafka):
@@ -100,7 +107,7 @@ def test_a_limit_counts_what_is_shown_of_each_partition(golden_kafka, tmp_path, 
     for case in cases:
         shutil.copytree(partition_of(golden_kafka / "cases" / case), tmp_path / f"{case}-0")
     for limit in (0, 1, 3, 7, 10**6):
-        got = [line for line in seglog_json("dump", tmp_path, *what, "--limit", limit) if "type" not in line]
+        got = decoded(line for line in seglog_json("dump", tmp_path, *what, "--limit", limit) if "type" not in line)
         assert got == [
             line for case in sorted(cases) for line in golden_lines(golden_kafka / "cases" / case, name)[:limit]]
     text = seglog("dump", partition_of(golden_kafka / "cases" / cases[0]), *what, "--limit", 2).stdout
@@ -152,14 +159,15 @@ def test_a_log_dir_names_each_partition_before_its_records(golden_kafka, tmp_pat
         expected.append({
             "type": "partition", "schema": 1, "partition": f"{name}-0", "path": str(tmp_path / f"{name}-0"),
         })
-        expected += [dict(r) for r in golden_lines(golden_kafka / "cases" / name, "expected")]
+        expected += [r | {"partition": f"{name}-0"} for r in golden_lines(golden_kafka / "cases" / name, "expected")]
     assert got == expected
 
 
 def test_several_paths(golden_kafka):
     one, two = (golden_kafka / "cases" / name for name in ("v2-lz4-ct-k391", "v0-none-ct-k391"))
     got = seglog_json("dump", partition_of(one), partition_of(two))
-    assert got == golden_lines(one, "expected") + golden_lines(two, "expected")
+    assert decoded(got) == golden_lines(one, "expected") + golden_lines(two, "expected")
+    assert {line["partition"] for line in got} == {partition_of(one).name, partition_of(two).name}
 
 
 @pytest.mark.parametrize("name", ["nothing", "notes.txt"])
@@ -214,7 +222,7 @@ def test_a_damaged_partition_does_not_end_the_dump_of_a_log_dir(damaged):
         "another-0", "damaged-0", "later-0"]
     assert [line["code"] for line in got if line.get("type") == "error"] == ["corrupt_record"]
     of_last = got[next(i for i, line in enumerate(got) if line.get("partition") == "later-0") + 1:]
-    assert of_last == golden_lines(case, "expected")
+    assert decoded(of_last) == golden_lines(case, "expected")
     text = seglog("dump", path.parent, status=7)
     assert "later-0/" in text.stdout
     assert "corrupt_record" in text.stderr

@@ -115,7 +115,8 @@ def test_format_refuses_each_option_that_it_cannot_use(orders):
         "columns": ["--columns", "offset"], "decode": ["--decode", "base64"], "on_corrupt": ["--on-corrupt", "skip"],
         "settings": ["--config", "segment.bytes=1000000"], "as_json": ["--json"],
         "schemas": ["--schemas", orders], "on_undecodable": ["--on-undecodable", "null"],
-        "store_options": ["--store-option", "region=eu"],
+        "store_options": ["--store-option", "region=eu"], "topics": ["--topic", "*"],
+        "isolation": ["--isolation", "read_committed"],
     }
     known = {option.name for option in dump.command.params if option.expose_value}
     assert known == {"paths", "format_", "output", *given}      # a new option needs its line here and in dump.py

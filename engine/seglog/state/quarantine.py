@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DIRECTORY = "quarantine"
 INDEX_FILE = "index.json"
+SUFFIX = ".damaged"
 FORMAT = "seglog-quarantine"
 VERSION = 1
 
@@ -85,7 +86,7 @@ def put_into_quarantine(fs: FileSystem, partition_dir: Path, ranges: Iterable[tu
     directory = partition_dir / DIRECTORY
     for lost, raw in ranges:
         segment, checksum = os.path.basename(lost.file), crc32c(raw)
-        name = f"{Path(segment).stem}-{lost.position:010d}-{checksum:08x}.damaged"
+        name = f"{Path(segment).stem}-{lost.position:010d}-{checksum:08x}{SUFFIX}"
         if name in known:
             continue
         make_directories(fs, directory)
