@@ -19,6 +19,7 @@ from . import report, targets
 from .cli import Command
 from .each_place import EachPlace
 from .options import PATH, SOURCE, apply_option, config_option, json_option
+from .start_retention import StartRetention
 from .targets import Place
 
 
@@ -82,6 +83,10 @@ def command(
         _print_json(done, report.dry_run_fields(is_dry, is_needed or out is not None, apply=out is None))
     else:
         print("\n".join(_text(done, src, out)))
+        if out is None:
+            retention = StartRetention(dict(settings))
+            retention.see(Place(src))
+            print("".join(f"{line}\n" for line in retention.text()), end="")
         if is_dry:
             print(report.dry_run_text(is_needed or out is not None, apply=out is None))
     return 1 if done.lost or (is_dry and is_needed) else 0
@@ -123,6 +128,10 @@ def _recover_all(
         )
     else:
         print(_table(done, applies=applies))
+        retention = StartRetention(settings)
+        for place in wanted:
+            retention.see(place)
+        print("".join(f"{line}\n" for line in retention.text()), end="")
         if not applies:
             print(report.dry_run_text(is_needed))
     return places.status(found=any(one.lost for one in done) or (not applies and is_needed))

@@ -21,6 +21,7 @@ from .each_place import EachPlace
 from .findings import check, finding_text, fixes, has_unreadable, print_finding
 from .losses import RecoveryLosses, losses_of, with_advice
 from .options import NumberType, config_option, json_option, metrics_option, paths_argument, progress_option
+from .start_retention import StartRetention
 from .targets import Place, log_dirs
 from .textfile import Gauge, write_textfile
 
@@ -97,6 +98,7 @@ def command(
     total = Report(path=", ".join(map(str, paths)), level=level)
     places = EachPlace(paths, as_json=as_json)
     commits = _commits(places)
+    retention = StartRetention(dict(settings))
     report: Report | None = None
     rows: list[_Row] = []
     with places.progress("verifying", enabled=not no_progress) as progress:
@@ -111,6 +113,7 @@ def command(
                     report.findings += _beyond_end(place, report.log_end_offset or 0, committed)
                 losses = losses_of(report, place, dict(settings))
                 report = with_advice(report, place, losses)
+                deletion = retention.see(place)
                 rows.append(_Row(place, report, losses))
                 _add(total, report)
                 places.unread += has_unreadable(report.findings)
@@ -119,7 +122,8 @@ def command(
                     for finding in () if only_summary else report.findings:
                         print_finding(place, finding)
                     if len(places) > 1 or only_summary:
-                        say.print_json("partition", partition=place.name, **_sums(report), **_lost_fields(losses))
+                        say.print_json("partition", partition=place.name, **_sums(report), **_lost_fields(losses),
+                                       **({} if deletion is None else {"retention_deletes": deletion.fields()}))
                 elif not only_summary:
                     print("\n".join(_text(place, report, None if shows_all else _FOLD)))
         for place, finding in _missing(paths):
@@ -146,7 +150,7 @@ def command(
     else:
         if only_summary or (len(rows) > 1 and total.findings):
             print(_table(rows))
-        print("\n".join(_verdict(total, paths, time.monotonic() - began, places.unread)))
+        print("\n".join([*_verdict(total, paths, time.monotonic() - began, places.unread), *retention.text()]))
     return places.status(found=not total.ok)
 
 

@@ -143,6 +143,23 @@ def test_the_disk_of_a_killed_broker_has_only_notes():
     assert "all in order" in result.stdout
 
 
+def test_what_a_brokers_retention_would_delete_at_its_start_is_told(tmp_path):
+    """Red: nothing warned that `orders`, with retention.ms of an hour, would be empty."""
+    data = shutil.copytree(kraft("4.1.1"), tmp_path / "data")
+    for command in (("verify", data), ("recover", data, "--mode", "quarantine")):
+        lines = seglog(*command, status=None).stdout.splitlines()
+        at = next(n for n, line in enumerate(lines) if line.startswith("retention: "))
+        assert "deletes 4 segments, 1.1 KiB, as too old" in lines[at]
+        assert lines[at + 1] == "  orders-0: 2 segments, 832 B (retention.ms=3600000)"
+    told = {line["partition"]: line.get("retention_deletes") for line in seglog_json("verify", data)
+            if line["type"] == "partition"}
+    assert {name for name, deletes in told.items() if deletes} == {"orders-0", "orders-1"}
+    assert told["orders-1"] == {"segments": 2, "bytes": 326}
+    assert "retention:" not in seglog("verify", data, "--config", "retention.ms=-1").stdout
+    (data / "__cluster_metadata-0").rename(tmp_path / "metadata")
+    assert "retention:" not in seglog("verify", data, status=None).stdout       # nothing says the policy
+
+
 def test_several_log_dirs_and_the_directory_above_them(tmp_path):
     for name in ("disk1", "disk2"):
         shutil.copytree(kraft("4.1.1"), tmp_path / name)
