@@ -117,3 +117,32 @@ def test_a_partition_that_is_left_out_is_named(data, store):
     log.symlink_to("nowhere")
     done = run("backup", "create", data, store, status=7)
     assert "left out: bills-0" in done.stderr
+
+
+def test_create_checks_the_checksums_of_what_it_reads(tmp_path):
+    """Red: status 0 and no word; only `restore` said it."""
+    data = tmp_path / "data"
+    with seglog.open(data / "orders-0") as log:
+        for n in range(3):
+            log.append_many([(None, b"v%d" % n)] * 3)
+            log.roll()
+    sealed = data / "orders-0/00000000000000000003.log"
+    raw = bytearray(sealed.read_bytes())
+    raw[-1] ^= 1
+    sealed.write_bytes(raw)
+    result = run("backup", "create", data, tmp_path / "store", status=7)
+    assert f"orders-0/{sealed.name}: byte 0: the checksum does not match; run `seglog verify`" in result.stderr
+    # What the store has is not read again; what is new is.
+    assert "damaged" not in run("backup", "create", data, tmp_path / "store").stderr
+    with seglog.open(data / "orders-0") as log:
+        log.append(b"more")
+    assert "damaged" not in run("backup", "create", data, tmp_path / "store").stderr
+    active = sorted((data / "orders-0").glob("*.log"))[-1]
+    raw = bytearray(active.read_bytes())
+    with seglog.open(data / "orders-0") as log:
+        log.append(b"still more")
+        log.append(b"at its end, a damaged batch is an unfinished write")
+    whole = bytearray(active.read_bytes())
+    whole[len(raw) + 70] ^= 1
+    active.write_bytes(whole)
+    assert active.name in run("backup", "create", data, tmp_path / "store", status=7).stderr

@@ -46,8 +46,9 @@ class BackupRun:
     unchanged           partitions, queues and ledgers that are as the last snapshot has them
     is_new              the run made the snapshot; else nothing had changed, and it is the last one
     damaged             {partition, queue or ledger: what}: a segment, ledger or journal that was growing has damage
-                        that whole batches or records follow, and was stored byte by byte. `restore` and `verify` find
-                        all other damage
+                        that whole batches or records follow, or a batch of a partition that this run read has a wrong
+                        checksum. It was stored byte by byte. What an earlier run stored is not checked again: `restore`
+                        and `verify` find all damage
     """
 
     snapshot: Snapshot

@@ -40,6 +40,7 @@ from seglog.fs.refusals import refusals
 from seglog.reading.follower import Follower
 from seglog.reading.listing import settled_log_files
 from seglog.segment.index_file import minute_index_path
+from seglog.segment.positions import LostRange
 from seglog.segment.published_end import End, PublishedEnd
 from seglog.segment.recovery import check_behind
 from seglog.segment.segment import Segment
@@ -123,7 +124,8 @@ class MovingPartition:
     """One partition directory. `before`: what the last snapshot of the same directory has of it. `reread`: trust
     neither that nor the times of files; read them, in the pieces that they had.
 
-    damage      what `copy` found damaged in the segment that grows, with whole batches behind it; empty: nothing
+    damage      what `copy` found damaged: in the segment that grows, with whole batches behind it; or in what it read,
+                by the checksums of the batches; empty: nothing
     """
 
     def __init__(self, directory: Path, before: PartitionBackup | None = None, *, reread: bool = False) -> None:
@@ -182,6 +184,7 @@ class MovingPartition:
         copies += [copy.until(next_offset) for copy in cursors]
         files = store_copies(copies, self._copied, pieces, copied)
 
+        checked = self._checked(copies, active, behind)
         picture = log._settled()
         epoch = picture.epoch
         if not picture.is_told:     # a broker truncates files in place, a seglog writer never does
@@ -196,8 +199,33 @@ class MovingPartition:
         )
         is_whole = all(file.size_bytes == copy.identity.size_bytes for file, copy in zip(files, copies, strict=True))
         identities = {file.name: file.identity for file in files}
-        # Without a fingerprint, the next run finds the damage again, and names it, too.
-        return made, fingerprint_of(identities, lines) if is_whole and not self.damage else ""
+        # Without a fingerprint, the next run finds this damage again, and names it, too.
+        fingerprint = fingerprint_of(identities, lines) if is_whole and not self.damage else ""
+        self.damage = self.damage or checked
+        return made, fingerprint
+
+    def _checked(self, copies: Iterable[FileCopy], active: Path, end: End) -> str:
+        """The first damage in the logs that this run has read, by the checksums of their batches; empty if there is
+        none. What the store had already was checked by the run that stored it."""
+        for copy in copies:
+            if not names.is_log_file(copy.name) or not copy.ends:
+                continue
+            before = self._before.get(copy.name)
+            published = PublishedEnd(end) if copy.path == active else None
+            lost: list[LostRange] = []
+            segment = Segment(copy.path, published=published)
+            try:
+                with as_changes(copy.path):
+                    for _ in segment.tables(
+                        before.size_bytes if copy.kept and before is not None else 0, on_lost=lost.append
+                    ):
+                        if lost:
+                            break
+            finally:
+                segment.close()
+            if lost:
+                return f"{copy.name}: byte {lost[0].position}: {lost[0].reason}"
+        return ""
 
     def _check_unchanged(
         self, logs: Mapping[Path, int], copies: Iterable[FileCopy], tail: LastBatch | None, position: int, lines: Lines
