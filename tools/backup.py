@@ -144,11 +144,13 @@ def list_(store: str, snapshot_id: str | None, store_options: Options, as_json: 
         return 0
     rows = [
         [snapshot.id, report.moment(snapshot.began_at_ms), f"{snapshot.host}:{snapshot.source}",
-         f"{len(snapshot.partitions):,}", f"{len(snapshot.ledgers):,}", report.size(snapshot.size_bytes),
+         f"{len(snapshot.partitions):,}", f"{len(snapshot.ledgers):,}" if snapshot.ledgers else "-",
+         report.size(snapshot.size_bytes),
          report.size(snapshot.stored_bytes)]
         for snapshot in snapshots
     ]
-    print(report.table(("snapshot", "began", "source", "partitions", "queues", "size", "added"), rows, left=(0, 1, 2)))
+    head = ("snapshot", "began", "source", "partitions", "queues", "size", "added")
+    print(report.table(head, rows, left=(0, 1, 2), optional=(4,)))
     return 0
 
 

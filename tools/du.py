@@ -208,5 +208,6 @@ def _table(by: str, rows: Sequence[tuple[str, SpaceUsage]], total: int) -> str:
             f"{sum(usage.partitions for _, usage in rows):,}", report.size(known), f"about {report.size(freed)}",
         ] if of_topics else []),
     ])
-    head = [by, "size", "share", "batches", *(["partitions", "prune frees", "zstd frees"] if of_topics else [])]
+    more = ["partitions", "prune frees", "zstd frees"] if of_topics else []
+    head = [by, "all files" if of_topics else "size", "share", "batches", *more]
     return report.table(head, shown, total=True)

@@ -389,10 +389,10 @@ class JsonLines:
 
 _LARGEST = 2**63 - 1
 _BATCH_ROW = "{:>12} {:>10}  {:<2} {:<6} {:>12} {:>12} {:>6}  {:<15} {:<24} {:>5}  {}"
-_BATCH_COLUMNS = _BATCH_ROW.format(
-    "position", "bytes", "v", "codec", "base offset", "last offset", "count", "timestamp type", "max timestamp",
-    "epoch", "",
-).rstrip()
+# For terminals that are narrower than that: without the timestamp type, the epoch, the producer and
+# milliseconds, which --full shows.
+_NARROW_ROW = "{:>7} {:>6} {:<2} {:<6} {:>9} {:>9} {:>4} {:<19}"
+_WIDE = 120
 
 
 class TextTable:
@@ -408,6 +408,7 @@ class TextTable:
         self._max_value_bytes = max_value_bytes
         self._decode = decode
         self._columns = terminal.width()
+        self._is_narrow = self._columns is not None and self._columns < _WIDE
         self._rows = TextRows(
             self._shown, lines.headers_shown,
             offset_width=len(str(end_offset)) if what is None and end_offset < _LARGEST else 0,
@@ -420,7 +421,7 @@ class TextTable:
             self._write_heading(item.segment.path)
         self._mark = _mark_of(item)
         if item.records is None:
-            self._write(_batch_row(item.batch))
+            self._write(_batch_row(item.batch, self._is_narrow))
         elif self._what:
             for _, record in item.records:
                 self._write(self._control(record, item.batch))
@@ -434,7 +435,7 @@ class TextTable:
         self._mark = ""
         sys.stdout.write(report.paint(f"{self._directory}/{path.name}", "bold") + "\n")
         if self._what == "batches":
-            self._write(_BATCH_COLUMNS)
+            self._write(_batch_heading(self._is_narrow))
 
     def _write(self, line: str) -> None:
         """Write a line with its mark, cut to the terminal before the mark."""
@@ -469,13 +470,26 @@ def _mark_of(item: Item) -> str:
     return f"  [{item.transaction}]" if item.transaction in ("aborted", "open") else ""
 
 
-def _batch_row(batch: RecordBatch) -> str:
+def _batch_heading(is_narrow: bool) -> str:
+    if is_narrow:
+        return _NARROW_ROW.format("at", "bytes", "v", "codec", "base", "last", "n", "max timestamp").rstrip()
     return _BATCH_ROW.format(
+        "position", "bytes", "v", "codec", "base offset", "last offset", "count", "timestamp type", "max timestamp",
+        "epoch", "",
+    ).rstrip()
+
+
+def _batch_row(batch: RecordBatch, is_narrow: bool) -> str:
+    cells = (
         batch.position, batch.size_bytes, lines.format_name(batch.magic), lines.codec_name(batch.codec),
         batch.base_offset, batch.last_offset, "?" if batch.count < 0 else batch.count,
-        lines.TIMESTAMP_TYPES[batch.timestamp_type],
-        report.moment(batch.max_timestamp), batch.leader_epoch if batch.leader_epoch >= 0 else "-",
-        lines.flags_of(batch),
+    )
+    time = report.moment(batch.max_timestamp)
+    if is_narrow:
+        return _NARROW_ROW.format(*cells, time[:19]).rstrip()
+    return _BATCH_ROW.format(
+        *cells, lines.TIMESTAMP_TYPES[batch.timestamp_type], time,
+        batch.leader_epoch if batch.leader_epoch >= 0 else "-", lines.flags_of(batch),
     ).rstrip()
 
 

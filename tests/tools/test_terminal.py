@@ -249,6 +249,21 @@ def test_rows_are_told_apart_in_80_columns():
     assert not {"v0", "v1", "tail"} & {*lines[0].split()}
 
 
+def test_batches_and_snapshots_are_whole_in_80_columns(tmp_path):
+    """Red: `timestamp …` ended each batch, and the id of a snapshot, which one has to copy, was cut."""
+    data = kraft("4.1.1")
+    lines = without_colour(in_a_terminal("dump", "--batches", data / "orders-0")).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].endswith("max timestamp")
+    assert "2023-11-14 22:13:39" in lines[2]
+    seglog("backup", "create", data, tmp_path / "store")
+    snapshot = seglog_json("backup", "ls", tmp_path / "store")[0]["snapshot"]
+    listed = without_colour(in_a_terminal("backup", "ls", tmp_path / "store"))
+    assert snapshot in listed
+    assert "queues" not in listed
+    assert "all files" in seglog("du", data).stdout.splitlines()[0]
+
+
 def test_the_manual_says_when_stdout_has_ascii_only(orders):
     given = {"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}
     left = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
