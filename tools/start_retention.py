@@ -20,7 +20,7 @@ _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion:
+class DueDeletion:
     """What would go of one partition. `settings`: the limits that say so."""
 
     partition: str
@@ -37,9 +37,9 @@ class StartRetention:
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         self._config = TopicConfig(((key, str(value)) for key, value in settings.items()), RETENTION)
-        self.found: list[Deletion] = []
+        self.found: list[DueDeletion] = []
 
-    def see(self, place: Place) -> Deletion | None:
+    def see(self, place: Place) -> DueDeletion | None:
         """None if nothing would go, if the policy of its topic is not known, and for a log dir that is in use."""
         directory = place.directory
         if place.only is not None or not directory.is_dir() or is_locked(Path(directory).resolve().parent):
@@ -58,7 +58,7 @@ class StartRetention:
         segments = sum(len(one.expired) for one in retained)
         if not segments:
             return None
-        deletion = Deletion(
+        deletion = DueDeletion(
             place.name, segments, sum(one.deleted_bytes for one in retained),
             ", ".join(f"{key}={value}" for key, value in limits.items()),
         )

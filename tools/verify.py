@@ -66,7 +66,7 @@ class _Row(NamedTuple):
               help="Print only a line for each partition, and one for all: what is wrong, what the next start of a "
               "broker cuts, where readers fail then, and what a recovery would lose.")
 @click.option("--all", "shows_all", is_flag=True,
-              help=f"Print every finding. Without this, only {_FOLD} of a kind in each partition, and how many more; "
+              help=f"List every item. Without this, only {_FOLD} of a kind in each partition, and how many more; "
               "what the next start repairs only by its codes.")
 @metrics_option
 @config_option
