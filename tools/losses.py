@@ -58,8 +58,7 @@ def losses_of(report: Report, place: Place, settings: Mapping[str, object]) -> R
             return _losses_of_tail(tails, start.checks_from)
         ours = recover(place.directory, mode="quarantine", config=dict(settings))
         dialect = directory_dialect(place.directory).dialect.name
-        config = LogConfig.of({**settings, "seglog.recovery.mode": "truncate", DIALECT_SETTING: dialect})
-        cuts = start.cuts(config)
+        cuts = start.cuts(LogConfig.of({**settings, DIALECT_SETTING: dialect}))
     except (SeglogError, OSError):
         return None     # what stops a recovery is a finding, or will be its error
     left = [one for one in ours.lost if not _is_among(one, cuts)]

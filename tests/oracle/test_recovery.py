@@ -3,12 +3,18 @@ import json
 import os
 import random
 import shutil
+from itertools import product
+from typing import NamedTuple
 
 import pytest
 
+from seglog.config import LogConfig
 from seglog.format.batch import build_batch
+from seglog.format.names import RECOVERY_POINT_CHECKPOINT
 from seglog.log.log import Log
+from seglog.state.checkpoints import format_offset_checkpoint
 from seglog.upkeep.recover import recover
+from seglog.verification.next_start import NextStart
 from support.golden import unpack
 from support.kafka_oracle import VERSIONS
 from support.killed_logs import WRITTEN_MS, Kill, meanings, program
@@ -128,3 +134,47 @@ def test_the_aborted_transactions_of_a_compacted_log_are_those_that_kafka_recove
 def aborted_lines(directory):
     found = {path.name: path.read_bytes() for path in directory.glob("*.txnindex")}
     return {name: raw for name, raw in found.items() if raw}
+
+
+class UncleanStop(NamedTuple):
+    """A recovery point after a kill, as `recover_in_place` takes it."""
+
+    recovery_point: int
+    settings: dict
+
+    def line(self, directory):
+        config = " ".join(f"{key}={value}" for key, value in self.settings.items())
+        return f"{directory} 0 {self.recovery_point} {WRITTEN_MS} retention.ms=-1 {config}".strip()
+
+
+def test_a_start_cuts_what_verify_says(kafka_oracle, tmp_path):
+    """Damage below the recovery point stays, unless its segment has no .index: then that segment alone is cut, wherever
+    it is."""
+    stops, foretold = {}, {}
+    for case in sorted((unpack("kafka") / "corrupt").glob("*--flip-*")):
+        config = json.loads((case / "case.json").read_text())["config"]
+        settings = {key: config[key] for key in KEYS if key in config}
+        bases = sorted(int(log.stem) for log in (case / f"{case.name}-0").glob("*.log"))
+        points = [*bases, *(base + 1 for base in bases), bases[-1] + 10_000]
+        for n, (recovery_point, lacks_index) in enumerate(product(points, (False, True))):
+            directory = shutil.copytree(case / f"{case.name}-0", tmp_path / f"{case.name}-{n}/orders-0")
+            if lacks_index:
+                for index in directory.glob("*.index"):
+                    index.unlink()
+            (directory.parent / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abc\n")
+            (directory.parent / RECOVERY_POINT_CHECKPOINT).write_bytes(
+                format_offset_checkpoint({("orders", 0): recovery_point}))
+            sizes = {log.name: log.stat().st_size for log in directory.glob("*.log")}
+            for cut in NextStart(directory, bases).cuts(LogConfig.of(settings)):
+                name = os.path.basename(cut.file)
+                sizes[name] = min(sizes[name], cut.position)
+            foretold[directory] = {name: size for name, size in sizes.items() if size}
+            stops[directory] = UncleanStop(recovery_point, settings)
+    answers = kafka_oracle("4.1.1").recover_in_place(stops, tmp_path)
+    assert not any("failed" in answer for answer in answers.values())
+    left = {
+        directory: {log.name: log.stat().st_size for log in directory.glob("*.log") if log.stat().st_size}
+        for directory in stops
+    }
+    assert left == foretold
+    assert len({tuple(sizes.items()) for sizes in left.values()}) > 12

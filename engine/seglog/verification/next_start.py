@@ -8,8 +8,8 @@ trusts the indexes, and no start rebuilds those of segments before the recovery 
 recovered from its beginning by every start (KafkaMetadataLog: lastShutdownClean = false, recoveryPoint = 0).
 
 Likewise with damage: a start truncates the log only at damage that it looks at, so not below the recovery point, and
-not after a clean stop. One exception: a segment without its .index is recovered by every start, alone
-(LogLoader.loadSegmentFiles, recoverSegment).
+not after a clean stop. One exception: a segment without its .index is recovered by every start, alone, and later ones
+stay (LogLoader.loadSegmentFiles, recoverSegment). tests/oracle/test_recovery.py compares with real Kafka.
 """
 import enum
 import os
@@ -91,29 +91,43 @@ class NextStart:
         return self._first_recovered if self._bases else 0
 
     def cuts(self, config: LogConfig) -> Sequence[LostRange]:
-        """What a broker's start would remove from the .log files: LogLoader.recoverLog. Only reads.
+        """What a broker's start would remove from the .log files. Only reads. Raises StorageError.
 
-        `config`: with seglog.recovery.mode=truncate. Raises StorageError.
+        First, each segment without its .index is cut at its own damage, whatever the recovery point
+        (LogLoader.loadSegmentFiles). Then the first damage that is left in the segments that an unclean start recovers
+        ends the log (recoverLog).
         """
         late("seglog.loading.loader")       # only for damage: twelve modules come with it
-        from seglog.loading.loader import plan_load
+        from seglog.loading.loader import AFTER_TRUNCATION, plan_load
 
-        is_clean = self.stop is Stop.CLEAN
         plan = plan_load(
-            self._directory, config, clean=is_clean, recovery_point=self._recovery_point,
+            self._directory, config.replace(recovery_mode="quarantine"), clean=self.stop is Stop.CLEAN,
+            recovery_point=self._recovery_point,
             log_start_offset=self._checkpoints.offset(names.LOG_START_OFFSET_CHECKPOINT) or 0,
         )
-        alone = [
-            LostRange(
-                str(segment.path), damage.start, check.size_bytes - damage.start, damage.first_offset,
-                max(damage.last_offset, check.next_offset - 1), damage.reason,
-            )
-            for segment in plan.segments
-            if not segment.is_recovered and names.OFFSET_INDEX_SUFFIX not in segment.files.indexes
-            and (check := segment.check) is not None
-            for damage in check.damages[:1]
-        ]
-        return [*alone, *(() if is_clean else plan.lost)]
+        cuts: list[LostRange] = []
+        ended = False
+        for segment in plan.segments:
+            check, size_bytes = segment.check, segment.files.log.size_bytes
+            is_recovered = segment.is_recovered and self.stop is not Stop.CLEAN
+            if ended:
+                end = -1 if check is None or not check.runs else check.next_offset - 1
+                cuts.append(LostRange(str(segment.path), 0, size_bytes, segment.base_offset, end, AFTER_TRUNCATION))
+            elif check is not None and check.damages:
+                stands_alone = names.OFFSET_INDEX_SUFFIX not in segment.files.indexes
+                if not (stands_alone or is_recovered):
+                    continue
+                damage = check.damages[0]
+                end = max(damage.last_offset, check.next_offset - 1) if check.has_run_behind_damage else (
+                    check.damages[-1].last_offset)
+                cuts.append(LostRange(
+                    str(segment.path), damage.start, size_bytes - damage.start, damage.first_offset, end, damage.reason
+                ))
+                ended = not stands_alone
+        # (Behind an unfinished write: segments without a whole batch.)
+        cuts += [LostRange(str(one.path), 0, one.log.size_bytes, one.base_offset, -1, AFTER_TRUNCATION)
+                 for one in plan.removed if one.log.size_bytes]
+        return [cut for cut in cuts if cut.size_bytes]
 
     @cached_property
     def _recovery_point(self) -> int:
