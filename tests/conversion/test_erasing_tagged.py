@@ -180,7 +180,7 @@ def test_whatever_a_crash_leaves_is_the_old_log_or_the_new_one(in_memory):
     new = contents(path)
     assert new != old
     seen = Counter()
-    for state in recording.crash_states(limit=4000 if FULL else 60, seed=17):
+    for state in recording.crash_states(limit=4000 if FULL else 100, seed=17):
         with state.materialise() as place:
             stands = is_converted(place / "logs/orders-0", place / "backups", fs=UnsyncedFs())
             assert contents(place / "logs/orders-0") == (new if stands else old), state.story()
