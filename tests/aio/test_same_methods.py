@@ -22,7 +22,7 @@ from seglog.aio import (
     AsyncPartition,
     AsyncProducer,
 )
-from seglog.errors import InvalidTxnStateError, LogClosedError, LogLockedError
+from seglog.errors import InvalidArgumentError, InvalidTxnStateError, LogClosedError, LogLockedError
 from seglog.queue.dead import DeadJobs
 from support.loops import in_both_loops, run_in
 from support.waiting import line_of
@@ -109,6 +109,10 @@ def test_every_call_does_what_that_of_a_log_does(in_memory, new_loop):
             assert seen == [b"built", b"a", b"b", b"v", b"w"]
             with pytest.raises(InvalidTxnStateError):
                 await log.end_transaction(7, 0, commit=True)
+            assert [r.value async for r in log.tail(3, isolation="read_committed")] == seen[2:]
+            assert [r.value async for r in log.tail(1)] == [b"never seen"]
+            with pytest.raises(InvalidArgumentError, match="number of records"):
+                await anext(log.tail(-1))
             async with log.cursor("mailer") as cursor:
                 assert (cursor.name, cursor.is_shared, await cursor.position(), await cursor.lag()) == (
                     "mailer", False, 0, 8)

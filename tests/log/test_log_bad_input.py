@@ -220,6 +220,13 @@ def test_an_offset_is_an_int(log, offset):
         tell(refused.value)
 
 
+@pytest.mark.parametrize("n", ["1", None, 1.5, b"1", True, -1])
+def test_how_many_are_the_last_is_an_int_of_0_or_more(log, n):
+    with pytest.raises(InvalidArgumentError, match="n must be a number of records, not") as refused:
+        log.tail(n)
+    tell(refused.value)
+
+
 @pytest.mark.parametrize("epoch", ["0", None, 1.5, b"0", [0], True])
 def test_an_epoch_whose_end_is_asked_for_is_an_int(log, epoch):
     with pytest.raises(InvalidArgumentError, match="a leader epoch must be an int, not") as refused:
@@ -248,6 +255,7 @@ def test_an_offset_may_be_of_any_librarys_int(log):
     zero, one = np.int64(0), np.int32(1)
     assert log[zero].offset == 0
     assert [len(list(read(zero, one))) for read in (log.read, log.batches, log.columns)] == [1] * 3
+    assert [len(list(log.tail(n))) for n in (zero, one)] == [0, 1]
     assert (log.delete_records(zero), log.truncate_to(zero)) == (0, 0)
 
 
@@ -259,8 +267,9 @@ def test_a_time_is_told_from_what_is_none(log, when):
 
 
 def test_an_unknown_isolation_is_refused(log):
-    with pytest.raises(InvalidArgumentError, match="read_committed"):
-        log.read(isolation="serializable")
+    for use in (log.read, lambda isolation: log.tail(1, isolation=isolation)):
+        with pytest.raises(InvalidArgumentError, match="read_committed"):
+            use(isolation="serializable")
 
 
 # --- opening ---------------------------------------------------------------------------------------

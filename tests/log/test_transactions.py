@@ -132,6 +132,26 @@ def test_others_write_between_and_the_last_stable_offset_waits_for_the_oldest(lo
     assert committed(log) == [b"b", b"a", b"plain"]
 
 
+def test_the_last_records_are_counted_without_markers_and_committed_ones_without_aborted_and_open_ones(log):
+    log.append(b"plain")
+    with log.producer(7) as producer:
+        for n, end in enumerate([producer.commit, producer.abort] * 20):
+            producer.begin()
+            producer.append(b"%d" % n)
+            end()
+        producer.begin()
+        producer.append(b"open")
+        log.flush()
+        everything, seen = [record.value for record in log.read()], committed(log)
+        assert (len(everything), len(seen)) == (42, 21)
+        for n in range(44):
+            assert [record.value for record in log.tail(n)] == everything[max(42 - n, 0):]
+            tail = log.tail(n, isolation="read_committed")
+            assert [record.value for record in tail] == seen[max(21 - n, 0):]
+    log.delete_records(2)
+    assert [record.value for record in log.tail(100)] == everything[2:]
+
+
 def test_threads_share_a_producer(log):
     with log.producer(7) as producer:
         producer.begin()

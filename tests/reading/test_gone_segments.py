@@ -37,6 +37,7 @@ DOORS = {
     "records": lambda p: list(p._records_in_files(0)),
     "skipping damage": lambda p: list(p.read(on_corrupt="skip")),
     "committed": lambda p: list(p.read(isolation="read_committed")),
+    "tail": lambda p: list(p.tail(37)),
     "batches": lambda p: list(p.batches(0)),
     "columns": lambda p: list(p.columns(0)),
     "tables": lambda p: list(p.tables(0)),

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.errors import InvalidArgumentError, LogClosedError, NoRecordError, OffsetOutOfRangeError
+from seglog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    LogClosedError,
+    NoRecordError,
+    OffsetOutOfRangeError,
+)
 from seglog.reading.partition import open_partition
 from seglog.segment.positions import TimestampOffset
 from support.golden import golden_cases
@@ -37,8 +43,10 @@ def log(tmp_path):
 def test_a_read_ends_at_the_end_as_of_the_call(log):
     log.append([b"a", b"b"])
     records, batches, columns, tables = log.read(), log.batches(), log.columns(), log.tables()
+    tail = log.tail(1)
     log.append([b"c"])
     assert [r.value for r in records] == [b"a", b"b"]
+    assert [r.value for r in tail] == [b"b"]
     assert len(list(batches)) == len(list(tables)) == 1
     assert [list(chunk.offset) for chunk in columns] == [[0, 1]]
     assert [r.value for r in log] == [b"a", b"b", b"c"]
@@ -153,6 +161,7 @@ def test_reads_are_those_of_a_list(tmp_path_factory, steps):
                 if log.log_start_offset <= start <= log.log_end_offset:
                     assert got == [o for o, t in rows if since <= t < until]
                 assert offset_at(log, since) == next((o for o, t in model if t >= since), None)
+                assert offsets(log.tail(start)) == [o for o, _ in model][max(len(model) - start, 0):]
                 assert log.offset_for_time(-3) == max(
                     (TimestampOffset(t, o) for o, t in model), key=lambda t: (t.timestamp, -t.offset), default=None
                 )
@@ -188,7 +197,7 @@ def test_what_was_read_before_stays_and_nothing_is_read_after_close(log):
     assert first.value == b"a"
     for ask in (
         log.read, log.columns, log.batches, lambda: log[0], lambda: offset_at(log, 0), lambda: next(records),
-        lambda: log.log_end_offset, lambda: segment.find_offset(0), lambda: log.find_offset(0),
+        lambda: log.tail(1), lambda: log.log_end_offset, lambda: segment.find_offset(0), lambda: log.find_offset(0),
     ):
         with pytest.raises(LogClosedError):
             ask()
@@ -253,6 +262,36 @@ def test_each_offset_gives_its_record_or_says_that_there_is_none(case):
                     p[offset]
             else:
                 assert (p[offset].offset, p[offset].timestamp) == (offset, row["timestamp"])
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("case", golden_cases(), ids=lambda case: case.name)
+def test_the_last_records_are_those_that_a_read_ends_with(case, isolation):
+    with open_partition(case / f"{case.name}-0") as p:
+        everything = offsets(p.read(isolation=isolation))
+        count = len(everything)
+        for n in {0, 1, 2, 3, 7, count // 2, max(count - 1, 0), count, count + 1, 2**70}:
+            assert offsets(p.tail(n, isolation=isolation)) == everything[max(count - n, 0):]
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_damaged_batch_is_an_error_if_it_is_among_the_last_and_none_if_it_is_not(log, is_last):
+    """The numbers of records come from headers, whose checksums nothing has checked yet."""
+    for _ in range(4):
+        log.append([b"a", b"b", b"c"])
+        log.roll()
+    log.close()
+    path = sorted(log.path.glob("*.log"))[2 if is_last else 0]
+    raw = bytearray(path.read_bytes())
+    raw[60] ^= 2        # the number of records: 3 becomes 1
+    path.write_bytes(raw)
+    with open_partition(log.path) as p:
+        if is_last:
+            for n in (4, 5, 6):
+                with pytest.raises(CorruptRecordError):
+                    list(p.tail(n))
+        assert offsets(p.tail(3)) == [9, 10, 11]
+        assert is_last or offsets(p.tail(8)) == [4, 5, 6, 7, 8, 9, 10, 11]
 
 
 TRANSACTIONAL = [case for case in golden_cases() if "txn" in case.name]

@@ -2,7 +2,7 @@
 import asyncio
 from functools import partial
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, SupportsIndex, TypeVar
 
 from seglog._kernels.record_batch import Record
 from seglog.aio.cursor import AsyncCursor
@@ -17,7 +17,7 @@ from seglog.reading.damage import OnCorrupt
 from seglog.reading.follower import Follower
 from seglog.reading.following import Followable, Following
 from seglog.reading.partition import Partition
-from seglog.reading.reader import ReadArguments, read_runs
+from seglog.reading.reader import ReadArguments, read_runs, tail_runs
 from seglog.reading.times import Time
 from seglog.segment.positions import LostRange, TimestampOffset
 
@@ -68,6 +68,12 @@ class AsyncReader(OpenHandle, Generic[Blocking]):
         lost: list[LostRange] = []
         begin = partial(read_runs, self.blocking, asked, lost)
         return ReadRecords(self._home, begin, lost, parses_by_thread=on_corrupt != "raise")
+
+    def tail(self, n: SupportsIndex, *, isolation: Isolation = "read_uncommitted") -> AsyncRecords:
+        """Iterate over the last `n` records with `async for`, as `seglog.Partition.tail` does. Which these are, is
+        found when the first one is requested: errors of the call are raised there, too."""
+        begin = partial(tail_runs, self.blocking, n, isolation)
+        return ReadRecords(self._home, begin, (), parses_by_thread=False)
 
     def __aiter__(self) -> AsyncRecords:
         return self.read()

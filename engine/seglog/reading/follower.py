@@ -318,6 +318,9 @@ class Follower(Partition, Followable):
     def _offset_for_ms(self, target: int) -> TimestampOffset | None:
         return self._asked(super()._offset_for_ms, target)
 
+    def _find_tail(self, asked: tuple[int, bool]) -> tuple[Extent, int, int]:
+        return self._asked(super()._find_tail, asked)
+
     def _asked(self, ask: Callable[[What], Answer], what: What) -> Answer:
         """An answer from one picture, however often segments are changed meanwhile."""
         while True:

@@ -181,6 +181,16 @@ class LogReader(LogLookup):
         """Return the record with this offset, as `log[offset]` does."""
         return self[offset]
 
+    def tail(self, n: SupportsIndex, *, isolation: Isolation = "read_uncommitted") -> Iterator[Record]:
+        """Iterate lazily over the last `n` records that `read` gives, in log order; over all if it gives fewer.
+
+        Markers do not count, nor do offsets that compaction left empty. `isolation="read_committed"`: the last ones
+        below the last stable offset, and records of aborted transactions do not count. Ends at the end of the log as of
+        this call, which reads batch headers from the end back, not the log. Raises InvalidArgumentError for a number
+        below 0.
+        """
+        return Chained(tail_runs(self, n, isolation))
+
     def batches(
         self,
         start: int | None = None,
@@ -308,6 +318,16 @@ class LogReader(LogLookup):
         extent = self._current()
         first = extent.log_start_offset if start is None else start
         return self._walk(extent, first, extent.end_now(stop), check_crc, on_lost)
+
+    def _find_tail(self, asked: tuple[int, bool]) -> tuple[Extent, int, int]:
+        """The extent, and the offsets [start, stop) of its last records; `asked`: how many, and whether committed."""
+        n, is_committed = asked
+        extent = self._current()
+        with gone_is_out_of_range(self, extent.log_start_offset):
+            end = extent.log_end_offset
+        if is_committed:
+            end = min(end, self._stable_offset(False))
+        return extent, _start_of_tail(self, extent, end, n, is_committed), end
 
     def _walk(
         self, extent: Extent, first: int, stop: int | None, check_crc: bool, on_lost: OnLost | None
@@ -448,6 +468,68 @@ def read_runs(log: LogReader, asked: ReadArguments, lost: list[LostRange]) -> It
         start = offset if start is None else max(offset, start)
     runs = _runs(log, extent, start, asked, on_lost)
     return ((r for r in run if low <= r.timestamp < high) for run in runs)
+
+
+def tail_runs(log: LogReader, n: SupportsIndex, isolation: Isolation) -> Iterator[Iterable[Record]]:
+    """`LogReader.tail` in runs, as `read_runs`."""
+    if isinstance(n, bool) or not isinstance(n, SupportsIndex) or operator.index(n) < 0:
+        raise InvalidArgumentError(f"n must be a number of records, not {n!r}")
+    extent, start, stop = log._find_tail((operator.index(n), is_read_committed(isolation)))
+    return _runs(log, extent, start, ReadArguments(stop=stop, isolation=isolation), None)
+
+
+def _start_of_tail(log: LogReader, extent: Extent, end: int, n: int, is_committed: bool) -> int:
+    """The offset from which on there are `n` records below `end`; the log start offset if there are fewer.
+
+    Searches from the end, each time further back: gaps and markers take offsets, too.
+    """
+    first = extent.log_start_offset
+    if n == 0:
+        return end
+    low = end - n
+    if low <= first:
+        return first
+    while True:
+        with gone_is_out_of_range(log, low):
+            aborted = abort_check()(extent.segments_from(low), end) if is_committed else None
+        # Twice over the headers, because a list of the batches may be large.
+        over = sum(count for _, count in _counted(log, extent, low, end, aborted)) - n
+        if over >= 0:
+            for batch, count in _counted(log, extent, low, end, aborted):
+                if over < count:
+                    return _offset_in(batch, over, first, end)
+                over -= count
+            return end      # they were cut off meanwhile
+        if low == first:
+            return first
+        low = max(end - 8 * (end - low), first)
+
+
+def _counted(
+    log: LogReader, extent: Extent, low: int, end: int, aborted: "IndexedAborts | None"
+) -> Iterator[tuple[RecordBatch, int]]:
+    """The batches from the one that holds `low`, with their numbers of records that a read up to `end` gives.
+
+    Checksums are not checked: a read from the offset that the numbers lead to reads every batch that matters.
+    """
+    first = extent.log_start_offset
+    for _, table in log._walk(extent, low, end, False, None):
+        for batch in aborted.left_out_of(table) if aborted else table:
+            if batch.is_control:
+                continue
+            count = batch.count
+            if count < 0 or batch.base_offset < first or batch.last_offset >= end:
+                count = sum(first <= record.offset < end for record in batch)
+            yield batch, count
+
+
+def _offset_in(batch: RecordBatch, skipped: int, first: int, end: int) -> int:
+    """The offset of a record in the batch behind `skipped` ones of [first, end); if the batch is damaged, its first
+    offset, for the read to find that."""
+    if not batch.crc_is_valid():
+        return first_offset_of(batch)
+    offsets = (record.offset for record in batch if first <= record.offset < end)
+    return next(islice(offsets, skipped, None), first_offset_of(batch))
 
 
 def _runs(
