@@ -221,6 +221,8 @@ cdef class AvroProgram:
             depth = 0
             if instruction == FIXED and o[0] != self.layout.nodes[node_at].width:
                 raise ValueError("a fixed of another size than its node's")
+            if instruction == SKIP_FIXED and o[0] < 0:
+                raise ValueError("an instruction that goes back")
             if (instruction == SKIP_FIXED or instruction == DECIMAL) and not -1 <= o[0] <= INT32_MAX:
                 raise ValueError("no such size")
             if instruction == DECIMAL and not 0 <= o[1] <= len(self.constants) - self.layout.nodes[node_at].width:

@@ -6,6 +6,7 @@ import math
 import os
 import random
 import struct
+import sys
 import uuid
 from array import array
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from seglog._kernels.avro_column import AvroColumn, AvroLayout, AvroProgram, Instruction, NodeKind
 from seglog.errors import InvalidArgumentError
 from seglog.frames.typed.avro import AvroDecoder
+from seglog.frames.typed.avro_program import Compiler, layout_of
 from seglog.frames.typed.avro_schema import AvroSchema, branches_of, logical_type
 from seglog.frames.typed.column_decoder import no_frame
 from seglog.frames.typed.columns import UndecodableValueError
@@ -589,6 +591,58 @@ def test_a_schema_that_doubles_with_each_record_is_refused():
             AvroSchema(json.dumps(whole))
 
 
+def record_of(*fields, name="R", **attributes):
+    return {"type": "record", "name": name, "fields": list(fields)} | attributes
+
+
+@pytest.mark.parametrize(("schema", "why"), [
+    (record_of({"name": "a", "type": "int", "aliases": 5}), "aliases are 5"),
+    (record_of({"name": "a", "type": "int", "aliases": [["b"]]}), "aliases are"),
+    (record_of(aliases="b"), "aliases are 'b'"),
+    (LETTERS | {"symbols": [1]}, "symbols are"), (LETTERS | {"symbols": "AB"}, "symbols are 'AB'"),
+    (LETTERS | {"symbols": ["\ud800"]}, "surrogates"), (LETTERS | {"default": []}, "is not a symbol"),
+    *[(["null", {"type": "fixed", "name": "F", "size": 1 << bits}], "a fixed of") for bits in (28, 29, 31)],
+    (["int"] * 1001, "more than 1000 types"),
+])
+def test_a_schema_whose_columns_would_fail_later_is_refused_when_it_is_parsed(schema, why):
+    with pytest.raises(InvalidArgumentError, match=why):
+        AvroSchema(json.dumps(schema))
+
+
+@pytest.mark.parametrize("depth", [150, 201, 250, 320])
+def test_a_type_that_is_nested_too_deeply_for_a_program_is_refused_when_it_is_parsed(depth):
+    text = '{"type": "array", "items": ' * depth + '"int"' + "}" * depth
+    if depth < 200:
+        writer = AvroSchema(text)
+        decoder = AvroDecoder(AvroSchema(text), lambda _: writer, no_frame, "fail")
+        assert decoder.array(pa.array([b"\x02" * depth + b"\x06" + b"\x00" * depth], pa.binary()))[1:] == (0, None)
+    else:
+        with pytest.raises(InvalidArgumentError, match="nested more than 200 deep"):
+            AvroSchema(text)
+
+
+def test_a_small_schema_of_many_columns_deep_within_records_is_compiled_in_steps_that_follow_the_columns():
+    schema = record_of(*({"name": f"f{n}", "type": "int"} for n in range(8)), name="R0")
+    for n in range(6):
+        schema = record_of({"name": "a", "type": schema}, {"name": "b", "type": f"R{n}"}, name=f"R{n + 1}")
+    for n in range(100):
+        schema = record_of({"name": "a", "type": schema}, name=f"C{n}")
+    parsed = AvroSchema(json.dumps(schema))
+    steps = 0
+
+    def count(frame, event, _):
+        nonlocal steps
+        steps += event == "call" and frame.f_code.co_filename.endswith("avro_program.py")
+
+    sys.setprofile(count)
+    try:
+        layout = layout_of(parsed.column)
+        Compiler(parsed, layout).program(parsed)
+    finally:
+        sys.setprofile(None)
+    assert steps < 30 * layout.size
+
+
 def test_a_program_that_leads_out_of_its_nodes_is_refused():
     layout = AvroLayout([(NodeKind.STRUCT_NODE, 0, 1), (NodeKind.FIXED_NODE, 4, 0)])
     AvroProgram(layout, [Instruction.INT, 1, Instruction.RECORD, 0, 1, 0], b"")
@@ -598,6 +652,7 @@ def test_a_program_that_leads_out_of_its_nodes_is_refused():
         [Instruction.RECORD, 0, 1, 0], [Instruction.INT, 1, Instruction.RECORD, 0, 1, 1], [Instruction.MEMBER, 0, 1, 0],
         [Instruction.DEFAULT, -1, 0, 1, 0], [Instruction.NOTHING, -1, Instruction.DEFAULT, -1, 0, 1, 0],
         [Instruction.LIST, 0, 0], [Instruction.MAP, 0, 0, 0], [Instruction.ENUM, 1, 2, 0], [Instruction.FIXED, 1, 5],
+        [Instruction.SKIP_FIXED, -1, -1],
     ):
         with pytest.raises(ValueError, match=r"node|instruction|member|constants|program|kind|tree|fixed|operands|map"):
             AvroProgram(layout, code, b"")

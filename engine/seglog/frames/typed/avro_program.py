@@ -51,23 +51,33 @@ _SKIPS = {
 
 def layout_of(column: Column) -> AvroLayout:
     """The nodes of a column, in the order in which array_of takes their buffers."""
-    return AvroLayout(_nodes(column))
+    nodes: list[tuple[int, int, int]] = []
+    _add_nodes(column, nodes)
+    return AvroLayout(nodes)
 
 
-def _nodes(column: Column) -> Iterator[tuple[int, int, int]]:
+def _add_nodes(column: Column, nodes: list[tuple[int, int, int]]) -> None:
+    parts = _parts(column)
+    if isinstance(column, Struct):
+        nodes.append((NodeKind.STRUCT_NODE, 0, len(parts)))
+    elif isinstance(column, Repeated | MapColumn):
+        nodes.append((NodeKind.LIST_NODE, 0, 1))
+    else:
+        nodes.append((*_plain_node(column), 0))
+    for part in parts:
+        _add_nodes(part, nodes)
+
+
+def _parts(column: Column) -> list[Column]:
+    """The columns whose nodes are children of the column's."""
     match column:
         case Struct():
-            yield NodeKind.STRUCT_NODE, 0, len(column.fields)
-            for _, field in column.fields:
-                yield from _nodes(field)
+            return [field for _, field in column.fields]
         case Repeated():
-            yield NodeKind.LIST_NODE, 0, 1
-            yield from _nodes(column.items)
+            return [column.items]
         case MapColumn():
-            yield NodeKind.LIST_NODE, 0, 1
-            yield from _nodes(column.entries)
-        case _:
-            yield (*_plain_node(column), 0)
+            return [column.entries]
+    return []
 
 
 def _plain_node(column: Column) -> tuple[int, int]:
@@ -225,7 +235,7 @@ class _Program:
     def _size(self, column: Column) -> int:
         """How many nodes a column has."""
         if id(column) not in self._sizes:
-            self._sizes[id(column)] = sum(1 for _ in _nodes(column))
+            self._sizes[id(column)] = 1 + sum(map(self._size, _parts(column)))
         return self._sizes[id(column)]
 
     def _record(self, wrote: Schema, reads: Schema, column: Struct, node: int) -> int:

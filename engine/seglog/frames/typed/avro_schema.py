@@ -37,6 +37,9 @@ Names = dict[str, Schema]
 
 _NAMED = {"record", "error", "enum", "fixed"}
 _COLUMNS_MAX = 100_000
+_DEPTH_MAX = 200                    # the program of a kernel is nested a little deeper, and at most 256
+_BRANCHES_MAX = 1000                # each of a writer's union is compared with each of the reader's
+_FIXED_BYTES_MAX = (1 << 28) - 1    # Arrow counts the bits of a value in an int32
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 
@@ -109,11 +112,18 @@ class _Inlined:
                 raise ValueError(f"{name} is defined twice")
             self._seen.add(name)
             copy["name"], namespace = name, name.rpartition(".")[0]
-            copy["aliases"] = [_in_namespace(alias, namespace) for alias in schema.get("aliases", ())]
+            copy["aliases"] = [_in_namespace(alias, namespace) for alias in _texts_of(schema, "aliases", [])]
             copy.pop("namespace", None)
         if kind in ("record", "error"):
             copy["type"] = "record"
-            copy["fields"] = [field | {"type": self.of(field["type"], namespace)} for field in schema["fields"]]
+            copy["fields"] = [
+                field | {"type": self.of(field["type"], namespace), "aliases": _texts_of(field, "aliases", [])}
+                for field in schema["fields"]
+            ]
+        elif kind == "enum":
+            _texts_of(schema, "symbols")
+            if not isinstance(schema.get("default", ""), str):
+                raise ValueError(f"{schema['default']!r} is not a symbol")
         elif kind == "array":
             copy["items"] = self.of(schema["items"], namespace)
         elif kind == "map":
@@ -131,6 +141,16 @@ class _Inlined:
             if candidate in self._named:
                 return self.of(self._named[candidate], "")
         raise ValueError(f"unknown type {name!r}")
+
+
+def _texts_of(schema: Mapping[str, Any], attribute: str, default: object = None) -> list[str]:
+    """An attribute that is a list of texts."""
+    texts = schema.get(attribute, default)
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{attribute} are {texts!r}, not a list of texts")
+    for text in texts:
+        text.encode()               # Arrow holds no lone surrogates
+    return texts
 
 
 def _in_namespace(name: str, namespace: str) -> str:
@@ -191,8 +211,17 @@ class _Columns:
         self._names = names
         self._open: list[str] = []      # the records around the current type
         self._count = 0
+        self._depth = 0
 
     def of(self, schema: Schema) -> Column:
+        if self._depth == _DEPTH_MAX:
+            raise ValueError(f"it is nested more than {_DEPTH_MAX} deep")
+        self._depth += 1
+        made = self._of(schema)
+        self._depth -= 1
+        return made
+
+    def _of(self, schema: Schema) -> Column:
         pyarrow = library("pyarrow")
         self._count += 1
         if self._count > _COLUMNS_MAX:
@@ -202,6 +231,8 @@ class _Columns:
             branches = branches_of(schema)
             if not schema:
                 raise ValueError("an empty union")
+            if len(schema) > _BRANCHES_MAX:
+                raise ValueError(f"a union of more than {_BRANCHES_MAX} types")
             if not branches:
                 return Plain(pyarrow.null())
             columns = [self.of(branch) for branch in branches]
@@ -258,7 +289,7 @@ class _Columns:
 def fixed_size(schema: Schema) -> int:
     """The bytes of a fixed."""
     size = schema["size"]
-    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 1 << 31:
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= _FIXED_BYTES_MAX:
         raise ValueError(f"a fixed of {size!r} bytes")
     return size
 
