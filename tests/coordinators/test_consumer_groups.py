@@ -493,6 +493,95 @@ def test_a_stop_answers_a_member_that_waits_for_a_target(in_memory, monkeypatch)
     run(in_memory, what)
 
 
+class HeldSteps:
+    """Steps of targets, which are taken when they are asked for."""
+
+    def __init__(self, monkeypatch):
+        self.begun = []
+        self._patched = monkeypatch.context()
+
+    def __enter__(self):
+        self._patched.__enter__().setattr(Timer, "in_pieces", lambda timer, steps: self.begun.append(steps))
+        return self
+
+    def __exit__(self, *error):
+        self._patched.__exit__(*error)
+
+    async def take_until(self, is_reached):
+        while not is_reached():
+            if self.begun and next(self.begun[0], self) is self:
+                del self.begun[0]
+            await asyncio.sleep(0)
+
+
+def test_a_member_that_leaves_and_comes_back_while_a_target_is_found_keeps_its_part_over_a_restart(
+        in_memory, monkeypatch):
+    """Its target was the same as before it left, and so it was not written again."""
+    async def before(members):
+        await members.join("a")
+        group, epoch = members.group, members.group.epoch
+        with HeldSteps(monkeypatch) as held:
+            first = asyncio.ensure_future(members.beat("a", subscribed_topic_names=["orders", "none"]))
+            await held.take_until(lambda: group.epoch > epoch)
+            leaves = asyncio.ensure_future(members.beat("a", member_epoch=-1))
+            await held.take_until(lambda: not group.members)
+            back = asyncio.ensure_future(members.join("a"))
+            await held.take_until(back.done)
+            await held.take_until(lambda: first.done() and leaves.done())
+        assert (await first).error_code == Errors.UNKNOWN_MEMBER_ID
+        assert (back.result().error_code, members.owned["a"]) == (0, [0, 1, 2, 3])
+        return group.target
+
+    async def after(members):
+        assert members.group.target == target
+    target = run(in_memory, before)
+    run(in_memory, after)
+
+
+def test_a_group_that_is_deleted_while_its_last_member_leaves_is_gone_after_a_restart(in_memory, monkeypatch):
+    async def before(members):
+        await members.join("a")
+        group, epoch = members.group, members.group.epoch
+        with HeldSteps(monkeypatch) as held:
+            first = asyncio.ensure_future(members.beat("a", subscribed_topic_names=["orders", "none"]))
+            await held.take_until(lambda: group.epoch > epoch)
+            leaves = asyncio.ensure_future(members.beat("a", member_epoch=-1))
+            await held.take_until(lambda: not group.members)
+            deleted = await members.asked(DeleteGroupsRequest(groups_names=["g"]))
+            assert [row.error_code for row in deleted.results] == [0]
+            await held.take_until(lambda: first.done() and leaves.done())
+        assert (first.result().error_code, leaves.result().error_code) == (Errors.UNKNOWN_MEMBER_ID, 0)
+        assert members.group is None
+
+    async def after(members):
+        assert members.group is None
+    run(in_memory, before)
+    run(in_memory, after)
+
+
+def test_a_write_that_fails_by_a_fault_of_ours_leaves_no_heartbeat_without_an_answer(in_memory, monkeypatch):
+    async def what(members):
+        await members.join("a")
+        store = members.asked.groups.store
+        with HeldSteps(monkeypatch) as held, monkeypatch.context() as patched:
+            def fails(group_id, records, done):
+                raise RuntimeError("a fault")
+
+            patched.setattr(store, "store_records", fails)
+            joins = [asyncio.ensure_future(members.join(name)) for name in "bc"]
+            with pytest.raises(RuntimeError, match="a fault"):
+                await held.take_until(lambda: all(one.done() for one in joins))
+            del held.begun[:]
+            for one in joins:
+                assert (await asyncio.wait_for(one, 60)).error_code == Errors.UNKNOWN_SERVER_ERROR
+        assert not (await asyncio.wait_for(members.beat("a"), 60)).error_code
+        for name in "bc":
+            assert not (await asyncio.wait_for(members.join(name), 60)).error_code
+        await members.settle()
+        assert sorted(len(members.owned[name]) for name in "abc") == [1, 1, 2]
+    run(in_memory, what)
+
+
 def test_topics_that_no_record_holds_are_refused_and_harm_no_other_member(in_memory):
     """They were taken, could not be written, and so the whole group was written again at each heartbeat, in vain."""
     async def what(members):

@@ -293,9 +293,15 @@ class ConsumerHeartbeats:
                 yield from self._look(group)
                 while came_before and group.waiting:
                     came_before -= 1
-                    group.waiting.popleft()(Errors.NONE)
+                    first = group.waiting.popleft()
+                    try:
+                        first(Errors.NONE)
+                    except Exception:
+                        first(Errors.UNKNOWN_SERVER_ERROR)
+                        raise
                     yield
         except Exception:
+            group.is_changed = True         # what was looked at counts for the next look
             self._refuse(group, Errors.UNKNOWN_SERVER_ERROR)
             raise
         finally:
@@ -367,16 +373,20 @@ class ConsumerHeartbeats:
                          group.group_id, len(members), _READ_MAX)
             return
         target = yield from ASSIGNORS[self.assignor_of(group)](subscribers, dict(topics.values()))
-        records: list[tuple[str, KeyValue]] = []
+        records: dict[str, KeyValue] = {}
         taken = 0
         for member_id, assignment in target.items():
             if before.get(member_id) != assignment:
-                records.append((member_id, target_record(group, member_id, assignment)))
+                records[member_id] = target_record(group, member_id, assignment)
             taken += 1 + sum(map(len, assignment.values()))
             if taken > _STEP:
                 taken = 0
                 yield
-        group.pending += [record for member_id, record in records if member_id in group.members]
+        for member_id in group.members:
+            if member_id in records:
+                group.pending.append(records[member_id])
+            elif group.target.get(member_id) is not before.get(member_id):      # it left and came back meanwhile
+                group.pending.append(target_record(group, member_id, target.get(member_id, {})))
         # One that came meanwhile, or came back with another id, has its part in the next epoch.
         group.is_changed |= not target.keys() >= group.members.keys()
         group.target = {member_id: target.get(member_id, {}) for member_id in group.members}
@@ -548,7 +558,11 @@ class ConsumerHeartbeats:
             for one in followers:
                 one(error)
 
-        self._store.store_records(group.group_id, records, stored)
+        try:
+            self._store.store_records(group.group_id, records, stored)
+        except Exception:
+            stored(Errors.UNKNOWN_SERVER_ERROR)     # else whoever follows would wait for ever
+            raise
 
 
 def _told(before: Subscription, request: HeartbeatRequest) -> Subscription:

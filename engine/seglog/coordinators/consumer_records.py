@@ -147,7 +147,10 @@ def no_group(group: ConsumerGroup) -> list[bytes]:
         keys.append(ConsumerGroupPartitionMetadataKey(group_id=name))
     keys.append(ConsumerGroupMetadataKey(group_id=name))
     gone = {*group.members, *group.unwritten_gone}
-    return [key for member_id in gone for key, _ in no_member(group, member_id)] + [encode_key(key) for key in keys]
+    # What was to be removed with the next target is not removed by it any more.
+    pending = [key for key, value in group.pending if value is None]
+    return [
+        *pending, *(key for member_id in gone for key, _ in no_member(group, member_id)), *map(encode_key, keys)]
 
 
 def whole(group: ConsumerGroup) -> list[KeyValue]:
