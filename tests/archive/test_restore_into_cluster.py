@@ -6,9 +6,10 @@ import uuid
 import pytest
 
 import seglog
+from seglog.archive import restoring
 from seglog.archive.living_clusters import has_records
 from seglog.clock import ManualClock
-from seglog.errors import InvalidArgumentError, StorageError
+from seglog.errors import InvalidArgumentError, LogLockedError, StorageError
 from seglog.fs.files import OsFileSystem
 from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.state.leader_epochs import EpochStart, LeaderEpochs
@@ -136,6 +137,31 @@ def test_only_partitions_that_are_there_and_empty_are_filled(old, new, store, in
     seglog.backup(in_memory / "jobs", in_memory / "queues")
     with pytest.raises(InvalidArgumentError, match="no broker has created the queue jobs"):
         seglog.restore(in_memory / "queues", new, adopt=True)
+
+
+def test_a_partition_that_a_writer_has_open_is_not_replaced_under_it(old, new, store):
+    with seglog.open(new / "orders-0", config=CONFIG) as log:
+        with pytest.raises(LogLockedError):
+            seglog.restore(store, new, topics=["orders"], adopt=True)
+        log.append(b"a record")
+    assert [value for *_, value in read(new / "orders-0")] == [b"a record"]
+    with pytest.raises(InvalidArgumentError, match="has records"):
+        seglog.restore(store, new, topics=["orders"], adopt=True)
+
+
+def test_records_that_come_after_the_first_look_are_not_replaced(old, new, store, monkeypatch):
+    begin = restoring._begin
+
+    def begins_before_a_writer(*given, **more):
+        done = begin(*given, **more)
+        with seglog.open(new / "orders-0", config=CONFIG) as log:
+            log.append(b"a record")
+        return done
+
+    monkeypatch.setattr(restoring, "_begin", begins_before_a_writer)
+    with pytest.raises(InvalidArgumentError, match="has records"):
+        seglog.restore(store, new, topics=["orders"], adopt=True)
+    assert [value for *_, value in read(new / "orders-0")] == [b"a record"]
 
 
 def test_a_disk_that_fails_at_any_step_leaves_the_partition_empty_or_filled(old, new, store, in_memory):

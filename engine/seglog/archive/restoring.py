@@ -30,7 +30,7 @@ from seglog.format import names
 from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.aside import make_directories, write_atomically
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.fs.lock import lock_log_dir
+from seglog.fs.lock import lock_log_dir, lock_partition
 from seglog.fs.mapping import read_file
 from seglog.fs.staging import Staging, remove_beside_leftovers, remove_leftovers
 from seglog.reading.arguments import checked_config
@@ -142,12 +142,12 @@ def restore(
         for name in ledgers:
             remove_beside_leftovers(fs, target / name)
     with LogDirState(fs, target) as log_dir:
-        done = _begin(fs, target, found, list(chosen), adopt=adopt)
+        journal = _begin(fs, target, found, list(chosen), adopt=adopt)
         files = found.files if is_whole else ()
         _check_files(target, files, pieces)
         told = _Told(progress, sum(part.size_bytes for part in chosen.values()))
         for name, part in chosen.items():
-            if name in done:
+            if name in journal.done:
                 run.found_whole.append(name)
                 told.add(part.size_bytes)
             elif isinstance(part, SnapshotLedger):
@@ -155,7 +155,7 @@ def restore(
             else:
                 backed = repository.partition(part, pieces)
                 run.partitions.append(
-                    _restore(fs, log_dir, target / name, backed, pieces, checked, end, told, adopt=adopt)
+                    _restore(fs, log_dir, target / name, backed, pieces, checked, end, told, journal if adopt else None)
                 )
         for file in sorted(files, key=lambda file: file.name == names.META_PROPERTIES):
             path = target / file.name
@@ -253,34 +253,66 @@ def _id_of(name: str, part: _Part, repository: Repository, pieces: PieceStore) -
     return topic_id_of(repository.partition(part, pieces), lambda file: file_content(file, pieces))
 
 
-def _begin(fs: FileSystem, target: Path, snapshot: Snapshot, parts: list[str], *, adopt: bool) -> set[str]:
-    """Check the target, write the journal, and return the partitions that a killed run of this snapshot restored."""
+class _Journal:
+    """The file that says which partitions a run restores, so that another one finishes what a killed one has begun.
+
+    A partition of a new name is whole if it is there. One that a broker has created is there before, and may have got
+    records of others since: it is whole if it is the directory that was filled.
+    """
+
+    def __init__(
+        self, fs: FileSystem, path: Path, snapshot: str, parts: Collection[str], filled: Mapping[str, int]
+    ) -> None:
+        self._fs = fs
+        self._path = path
+        self._snapshot = snapshot
+        self._parts = sorted(parts)
+        self._filled = dict(filled)         # partition -> inode of its directory
+        self.done: set[str] = set()
+
+    def put(self) -> None:
+        write_atomically(self._fs, self._path, format_json(
+            _FORMAT, _VERSION, snapshot=self._snapshot, partitions=self._parts, filled=self._filled))
+
+    def will_publish(self, name: str, directory: Path) -> None:
+        """Note the directory that gets the partition's name next."""
+        self._filled[name] = os.stat(directory).st_ino
+        self.put()
+
+
+def _begin(fs: FileSystem, target: Path, snapshot: Snapshot, parts: list[str], *, adopt: bool) -> _Journal:
+    """Check the target, and write the journal; its `done` are the partitions that a killed run of this snapshot
+    restored."""
     path = target / JOURNAL_FILE
     is_there = has_records if adopt else os.path.lexists
     begun: list[str] = []
+    filled: dict[str, int] = {}
     try:
-        before, begun = parse_json(read_file(path), _FORMAT, _VERSION, path, _journal)
+        before, begun, filled = parse_json(read_file(path), _FORMAT, _VERSION, path, _journal)
         if before != snapshot.id and any(is_there(target / name) for name in begun):
             raise InvalidArgumentError(
                 f"a restore of the snapshot {before} was begun here", file=target,
                 hint=f"finish it with --snapshot {before}, or choose another target",
             )
-        begun = begun if before == snapshot.id else []
+        if before != snapshot.id:
+            begun, filled = [], {}
     except FileNotFoundError:
         pass
-    done = {name for name in begun if is_there(target / name)}
-    _check_free(target, [name for name in parts if name not in done], adopt=adopt)
-    write_atomically(
-        fs, path, format_json(_FORMAT, _VERSION, snapshot=snapshot.id, partitions=sorted({*begun, *parts}))
-    )
-    return done
+    journal = _Journal(fs, path, snapshot.id, {*begun, *parts}, filled)
+    journal.done = {
+        name for name in begun if is_there(target / name)
+        and (not adopt or filled.get(name) == os.stat(target / name).st_ino)
+    }
+    _check_free(target, [name for name in parts if name not in journal.done], adopt=adopt)
+    journal.put()
+    return journal
 
 
-def _journal(body: dict[str, object]) -> tuple[str, list[str]]:
-    snapshot, partitions = body["snapshot"], body["partitions"]
-    if not isinstance(snapshot, str) or not isinstance(partitions, list):
+def _journal(body: dict[str, object]) -> tuple[str, list[str], dict[str, int]]:
+    snapshot, partitions, filled = body["snapshot"], body["partitions"], body.get("filled", {})
+    if not isinstance(snapshot, str) or not isinstance(partitions, list) or not isinstance(filled, dict):
         raise ValueError("it names no snapshot or no partitions")
-    return snapshot, [str(name) for name in partitions]
+    return snapshot, [str(name) for name in partitions], {str(name): int(inode) for name, inode in filled.items()}
 
 
 def _check_free(target: Path, parts: list[str], *, adopt: bool) -> None:
@@ -311,19 +343,29 @@ def _check_files(target: Path, files: Collection[BackedFile], pieces: PieceStore
 
 def _restore(
     fs: FileSystem, log_dir: LogDirState, path: Path, backed: PartitionBackup, pieces: PieceStore, config: LogConfig,
-    until: RestoreEnd | None, told: _Told, *, adopt: bool,
+    until: RestoreEnd | None, told: _Told, journal: _Journal | None,
+) -> RestoredPartition:
+    """`journal`: fill the partition that a broker has created."""
+    if journal is None:
+        return _publish(fs, log_dir, path, backed, pieces, config, until, told, None)
+    with lock_partition(fs, path):      # its writer would go on in the directory that is replaced
+        check_created(path.parent, [path.name])
+        return _publish(fs, log_dir, path, as_created(backed, path), pieces, config, until, told, journal)
+
+
+def _publish(
+    fs: FileSystem, log_dir: LogDirState, path: Path, backed: PartitionBackup, pieces: PieceStore, config: LogConfig,
+    until: RestoreEnd | None, told: _Told, journal: _Journal | None,
 ) -> RestoredPartition:
     where = named_partition(path)
     is_of_log_dir = where[0] != names.METADATA_TOPIC        # its log is no log of Kafka's LogManager
-    if adopt:
-        backed = as_created(backed, path)
-    elif path.name != backed.name:
+    if journal is None and path.name != backed.name:
         files = tuple(file for file in backed.files if file.name != names.PARTITION_METADATA)
         backed = replace(backed, files=files)
-    with Staging.of_partition(fs, path, replace=adopt) as staging:
+    with Staging.of_partition(fs, path, replace=journal is not None) as staging:
         write = RestoredFiles(fs, staging, backed, pieces, told.add)
         restored = write.whole() if until is None or not is_of_log_dir else write.until(until)
-        if adopt:
+        if journal is not None:
             adapt(fs, staging, restored)
         damaged = _build_indexes(fs, staging, restored, config)
         has_lines = False
@@ -331,9 +373,11 @@ def _restore(
             if is_of_log_dir:
                 has_lines = True
                 _put_lines(log_dir, where, restored)
+            if journal is not None:
+                journal.will_publish(path.name, staging.path)
             staging.publish()
         except BaseException:
-            if has_lines and not (has_records(path) if adopt else path.exists()):
+            if has_lines and not (path.exists() if journal is None else has_records(path)):
                 with suppress(StorageError):
                     log_dir.forget(where)
             raise
