@@ -2,6 +2,7 @@
 import random
 import shutil
 
+import crc32c
 import pytest
 
 import seglog as engine
@@ -245,6 +246,27 @@ def test_damage_with_other_bytes_is_not_the_same(pair):
     text = seglog("diff", a, b, status=7).output
     assert "A is damaged: offsets 0…2" in text
     assert "B is damaged: offsets 0…2" in text
+
+
+def test_records_that_no_reader_decodes_are_damage_at_their_place_though_the_checksum_is_right(pair):
+    """Red: it ended with an error, since it took the directory for the file."""
+    a, b = pair
+    written(a, VALUES)
+    log, = a.glob("*.log")
+    raw = bytearray(log.read_bytes())
+    size = 12 + int.from_bytes(raw[8:12], "big")
+    raw[size + 61] = 0x7F       # the size of the second batch's first record
+    second = bytes(raw[size + 21 : size + 12 + int.from_bytes(raw[size + 8 : size + 12], "big")])
+    raw[size + 17 : size + 21] = crc32c.crc32c(second).to_bytes(4, "big")
+    log.write_bytes(raw)
+    shutil.copytree(a, b)
+    raw[size + 15] = 5          # its leader epoch, which no checksum covers
+    (b / log.name).write_bytes(raw)
+    partition, _ = compared(a, b, 7)
+    assert (partition["same_damage"], partition["equal_records"]) == (False, 17)
+    lost = [line for line in seglog_json("diff", a, b, status=7) if line["type"] == "lost_range"]
+    assert [(line["of"], line["file"], line["position"], line["first_offset"], line["last_offset"]) for line in lost] \
+        == [("a", str(log), size, 3, 5), ("b", str(b / log.name), size, 3, 5)]
 
 
 def test_a_damaged_size_in_the_last_segment_ends_no_comparison(pair):

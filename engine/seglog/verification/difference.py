@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog.errors import CorruptRecordError
 from seglog.fs.mapping import Mapping
+from seglog.reading.damage import lost_batch
 from seglog.reading.reader import LogReader
 from seglog.segment.batches import UNREADABLE, checked_records
 from seglog.segment.positions import LostRange
@@ -195,7 +196,7 @@ class _Walk:
 
     def __init__(self, log: LogReader) -> None:
         self._start = log.log_start_offset
-        self._path = log.path
+        self._log = log
         self._read = log.batches(on_corrupt="skip")
         self._batches: Iterator[RecordBatch] = iter(self._read)
         self._unreadable: list[LostRange] = []
@@ -225,9 +226,8 @@ class _Walk:
                     self._records = iter(checked_records(self._batch))
                 except UNREADABLE as e:
                     batch = self._batch
-                    self._unreadable.append(LostRange(
-                        str(self._path), batch.position, batch.size_bytes, batch.base_offset, batch.last_offset, str(e)
-                    ))
+                    segment = next(iter(self._log._current().segments_from(batch.last_offset)))
+                    self._unreadable.append(lost_batch(segment, batch, e))
                     self._batch = None
                     continue
             record = next(self._records, None)
