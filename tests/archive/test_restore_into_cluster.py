@@ -1,5 +1,6 @@
 """A topic that is restored into a cluster that goes on: into partitions that a broker has created, and nowhere else."""
 import errno
+import os
 import shutil
 import uuid
 
@@ -147,6 +148,15 @@ def test_a_partition_that_a_writer_has_open_is_not_replaced_under_it(old, new, s
     assert [value for *_, value in read(new / "orders-0")] == [b"a record"]
     with pytest.raises(InvalidArgumentError, match="has records"):
         seglog.restore(store, new, topics=["orders"], adopt=True)
+
+
+def test_a_partition_of_another_user_is_not_filled_as_its_broker_could_not_write_to_it(new, store, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda owner=os.geteuid(): owner + 1)
+        for dry_run in (True, False):
+            with pytest.raises(InvalidArgumentError, match="could not write to it"):
+                seglog.restore(store, new, topics=["orders"], adopt=True, dry_run=dry_run)
+    assert not has_records(new / "orders-0")
 
 
 def test_records_that_come_after_the_first_look_are_not_replaced(old, new, store, monkeypatch):

@@ -41,7 +41,7 @@ def has_records(partition: Path) -> bool:
 
 
 def check_created(target: Path, parts: Iterable[str]) -> None:
-    """Raise InvalidArgumentError unless each of these partitions is there, without a record."""
+    """Raise InvalidArgumentError unless each of these partitions is there, without a record, and is ours."""
     for name in parts:
         path = target / name
         if not path.is_dir() or path.is_symlink():
@@ -49,6 +49,12 @@ def check_created(target: Path, parts: Iterable[str]) -> None:
                 "there is no such partition that could be filled; nothing was changed", file=path,
                 hint="create the topic in the cluster with as many partitions and one replica each, stop the broker,"
                 " and run this again",
+            )
+        owner = path.stat().st_uid
+        if owner != os.geteuid():
+            raise InvalidArgumentError(
+                f"the partition belongs to user {owner}, and the result would belong to {os.geteuid()}: its broker"
+                " could not write to it; nothing was changed", file=path, hint="run as that user",
             )
         if has_records(path):
             raise InvalidArgumentError(
