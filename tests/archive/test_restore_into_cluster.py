@@ -151,8 +151,9 @@ def test_a_partition_that_a_writer_has_open_is_not_replaced_under_it(old, new, s
 
 
 def test_a_partition_of_another_user_is_not_filled_as_its_broker_could_not_write_to_it(new, store, monkeypatch):
+    other = os.geteuid() + 1
     with monkeypatch.context() as patched:
-        patched.setattr(os, "geteuid", lambda owner=os.geteuid(): owner + 1)
+        patched.setattr(os, "geteuid", lambda: other)
         for dry_run in (True, False):
             with pytest.raises(InvalidArgumentError, match="could not write to it"):
                 seglog.restore(store, new, topics=["orders"], adopt=True, dry_run=dry_run)

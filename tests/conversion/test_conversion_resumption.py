@@ -363,6 +363,21 @@ def test_a_partition_that_was_written_to_after_the_kill_is_converted_anew(place,
     assert len(converted) == len(list((place[1] / "orders-0").glob("*.log")))
 
 
+def test_another_source_with_the_same_names_sizes_and_times_is_converted_anew(place, converted):
+    """A digest of names, sizes and times does not tell them apart, so the records of the first came in its place."""
+    assert killed_in_place(place, 0.999)
+    left, = left_of(place)
+    for log in place[0].glob("*.log"):
+        raw, found = log.read_bytes(), log.stat()
+        while log.stat().st_ctime_ns <= (left / NOTES_FILE).stat().st_mtime_ns:      # the clock of files ticks slowly
+            log.unlink()
+            log.write_bytes(raw)
+            os.utime(log, ns=(found.st_atime_ns, found.st_mtime_ns))
+    result = planned_in_place(place, resumes=True).run()
+    assert result.resumed == 0
+    assert {*converted} == {segment.source for segment in result.segments}
+
+
 def test_an_interrupt_in_place_keeps_what_is_finished_and_a_rollback_removes_it(place, monkeypatch):
     monkeypatch.setattr(directory, "LARGE_BYTES", 1)
     old = log_files(place[0])

@@ -390,7 +390,7 @@ class _Conversion:
     def _convert(self, segment: Segment, slot: int) -> ConvertedSegment:
         """Convert and prove one source segment, and write the files that belong to it."""
         plan, planned_bytes, resumption = self._plan, self._plan.segments[slot].size_bytes, self._resumption
-        converted = None if resumption is None else resumption.take(segment.path.name, planned_bytes)
+        converted = None if resumption is None else resumption.take(segment.path, planned_bytes)
         if converted is None:
             converted = convert_segment(
                 plan.fs, segment.path, self._staging.path, plan.profile, plan.config,

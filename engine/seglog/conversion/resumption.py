@@ -22,6 +22,7 @@ from seglog.format.compression import decompressor
 from seglog.format.foreign_names import Shape, judged
 from seglog.fs.files import FileSystem, WritableFile
 from seglog.fs.mapping import read_file
+from seglog.fs.refusals import refusals
 from seglog.fs.staging import Staging
 from seglog.segment.indexes import index_bytes
 from seglog.segment.segment import Segment
@@ -33,9 +34,11 @@ _FORMAT = "seglog-conversion-notes"
 
 @dataclass(frozen=True, slots=True)
 class _Earlier:
-    """What an earlier run left in `directory`: its converted segments, by the names of the source's files."""
+    """What an earlier run left in `directory`: its converted segments, by the names of the source's files.
+    `noted_ns`: when it noted the last one."""
 
     directory: Path
+    noted_ns: int
     segments: dict[str, ConvertedSegment]
 
 
@@ -82,14 +85,17 @@ class Resumption:
         self._file.close()
         self.fs.unlink(self.staging.path / NOTES_FILE)
 
-    def take(self, source: str, size_bytes: int) -> ConvertedSegment | None:
+    def take(self, source: Path, size_bytes: int) -> ConvertedSegment | None:
         """Take over what an earlier run made of the segment `source`, read and compared again; None if there is none.
 
-        Raises StorageError if what was linked here cannot be removed again.
+        Raises StorageError if the source cannot be looked at, or what was linked here cannot be removed again.
         """
+        with refusals("check", source):
+            # Of another file with its name, size and time this tells: nobody sets it.
+            changed_ns = os.stat(source).st_ctime_ns
         for run in self._earlier:
-            converted = run.segments.get(source)
-            if converted is not None and converted.size_bytes == size_bytes:
+            converted = run.segments.get(source.name)
+            if converted is not None and converted.size_bytes == size_bytes and changed_ns <= run.noted_ns:
                 linked: list[str] = []
                 try:
                     if self._takes(run.directory, converted, linked):
@@ -136,7 +142,7 @@ def _earlier_runs(
             with suppress(OSError, SeglogError):
                 segments = _noted(read_file(directory / NOTES_FILE), header)
                 if segments:
-                    yield _Earlier(directory, segments)
+                    yield _Earlier(directory, os.stat(directory / NOTES_FILE).st_mtime_ns, segments)
 
 
 def _is_ours(directory: Path) -> bool:
