@@ -645,6 +645,12 @@ def test_a_time_may_be_text_as_elsewhere(path, attach, at, after_ms):
             jobs.put(b"x", at="tomorrow")
         with pytest.raises(InvalidArgumentError, match="with a time zone"):
             jobs.put(b"x", at=datetime(2026, 1, 1))
+        for far in ("+9999999d", "+99999999999d", "253402300800000"):
+            with pytest.raises(InvalidArgumentError, match="at must be before the year 10000"):
+                jobs.put(b"x", at=far)
+        for early in ("-99999d", "-9999999d", "-99999999999d"):
+            with pytest.raises(InvalidArgumentError, match="at must be in 1970 or later"):
+                jobs.put(b"x", at=early)
 
 
 def test_a_failed_job_is_printed_where_logging_is_not_configured(path):

@@ -10,6 +10,8 @@ from seglog.reading.times import to_timestamp_ms
 NS = 1_000_000_000
 # A hundred years: longer is taken for a mistake, such as ms for seconds.
 _LONGEST_NS = 100 * 366 * 86_400 * NS
+# The last ms of the year 9999: Python's datetime ends there.
+_LATEST_MS = 253_402_300_799_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,12 @@ def time_ms(what: str, value: datetime | str, now_ms: int) -> int:
     """A datetime with a time zone, or text (seglog.reading.times), in ms since 1970, rounded up. Raises
     InvalidArgumentError, naming `what`."""
     if isinstance(value, str):
-        value = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=to_timestamp_ms(value, now_ms=now_ms))
+        found_ms = to_timestamp_ms(value, now_ms=now_ms)
+        if found_ms < 0:
+            raise InvalidArgumentError(f"{what} must be in 1970 or later, not {value[:80]}")
+        if found_ms > _LATEST_MS:
+            raise InvalidArgumentError(f"{what} must be before the year 10000, not {value[:80]}")
+        return found_ms
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise InvalidArgumentError(
             f"{what} must be a datetime with a time zone, or text, not {repr(value)[:80]}",
