@@ -251,6 +251,20 @@ def test_items_of_the_wrong_kind_are_refused_one_by_one(jobs, wrong):
     assert jobs.dead.peek(2**80) == []
 
 
+class Unreadable(dict):
+    def items(self):
+        raise RuntimeError("no items today")
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_an_error_of_one_callers_own_object_is_the_answer_of_no_other(path, attach):
+    with seglog.Queue(path, attach=attach) as jobs:
+        good, bad, other = jobs._put_all(
+            [PutCall(b"good"), PutCall(b"x", properties=Unreadable(a="b")), PutCall(b"other")])
+        assert isinstance(bad, RuntimeError)
+        assert [job.id for job in jobs.get_many(5, timeout=0)] == [good, other]
+
+
 @pytest.mark.parametrize("wrong", [
     {"lease": 0}, {"lease": -1}, {"lease": "1"}, {"max_attempts": 0}, {"max_attempts": 1.5}, {"max_attempts": True},
     {"retry_delay": -1}, {"retry_jitter": 2}, {"retry_jitter": "1"}, {"fsync": "always"}, {"config": {"no.key": 1}},

@@ -428,7 +428,7 @@ class SharedQueue(Queue):
                     call.value, key=call.key, delay=call.delay, at=call.at, properties=call.properties,
                     priority=call.priority,
                 ))
-            except SeglogError as error:
+            except Exception as error:      # as OwnedQueue._put_all
                 answers.append(error)
         return answers
 

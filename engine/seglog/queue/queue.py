@@ -442,7 +442,7 @@ class OwnedQueue(OpenHandle):
         for number, call in enumerate(listed):
             try:
                 built.append((number, *self._built(call)))
-            except SeglogError as error:
+            except Exception as error:      # also what a caller's own mapping raises: the others are not its callers
                 answers[number] = error
         while built:
             # As many as there is room for: the first one waits for it.
