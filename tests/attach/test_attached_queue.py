@@ -24,6 +24,7 @@ from seglog.errors import (
     StorageError,
 )
 from seglog.metrics import PROCESS
+from seglog.queue.lane import Lane
 from support.told_process import Other
 from support.waiting import wait_for
 

@@ -445,7 +445,7 @@ class SharedQueue(Queue):
         while True:
             role = self._role
             if isinstance(role, _Owner) and not self._is_closed:
-                return role.queue._take(count, None if ends is None else max(ends - time.monotonic(), 0), lease_s)
+                return role.queue._take(count, None if ends is None else max(ends - time.monotonic(), 0), lease)
             try:
                 answer, values = self._ask_for_jobs(header, None if ends is None else ends + _GRACE_S)
             except TimeoutError:
