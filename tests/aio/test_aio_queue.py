@@ -2,6 +2,7 @@
 import asyncio
 import contextlib
 import os
+import threading
 import time
 
 import pytest
@@ -275,6 +276,34 @@ async def test_an_acknowledgement_that_began_is_made_though_its_task_is_cancelle
         while (await jobs.stats()).in_flight:
             await asyncio.sleep(0.001)
         assert (await jobs.stats()).backlog == 0
+
+
+@runs
+async def test_a_job_whose_acknowledgement_was_cancelled_in_its_block_is_given_to_nobody_else(path):
+    async with seglog.aio.Queue(path) as jobs:
+        await jobs.put(b"x")
+        acknowledge, has_begun, may_go_on = jobs.blocking.ack, threading.Event(), threading.Event()
+
+        def held(listed):
+            has_begun.set()
+            may_go_on.wait(60)
+            acknowledge(listed)
+
+        jobs.blocking.ack = held
+
+        async def work(job):
+            async with job:
+                await job.ack()
+
+        task = asyncio.create_task(work(await jobs.get(timeout=60)))
+        await asyncio.to_thread(has_begun.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert jobs.blocking.get(timeout=0) is None
+        may_go_on.set()
+        while (await jobs.stats()).backlog:
+            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("by", ["task", "thread"])

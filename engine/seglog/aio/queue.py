@@ -75,7 +75,7 @@ class AsyncJob:
 
     @property
     def is_settled(self) -> bool:
-        """Whether `ack` or `nack` was called."""
+        """Whether it was acknowledged, refused or given back."""
         return self.blocking.is_settled
 
     @property
@@ -90,7 +90,9 @@ class AsyncJob:
 
     async def ack(self) -> None:
         """Acknowledge it, durably: as Job.ack. Also if the task is cancelled meanwhile."""
-        await asyncio.shield(self._queue._acks.do(self.blocking))
+        answer = self._queue._acks.do(self.blocking)
+        self.blocking.is_settled = True     # as Job.ack: a block that is cancelled now does not give it back
+        await asyncio.shield(answer)
 
     async def nack(self, delay: timedelta | float | None = None, *, reason: str = "") -> None:
         """Refuse it: as Job.nack."""
