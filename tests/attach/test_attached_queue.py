@@ -570,3 +570,29 @@ def test_tasks_of_an_attached_process_share_the_queue_of_the_owner(owner, path):
             return await jobs.stats()
 
     assert asyncio.run(work()).backlog == 1
+
+
+def test_a_process_gives_back_only_what_it_has(path):
+    # Its first call may have been done by an owner that died before it answered: then another process has the job.
+    with seglog.Queue(path, attach=True) as owner:
+        owner.put(b"x")
+        desk, get = owner._role.desk, {"call": "get", "count": 1, "timeout": 0, "lease": 60}
+        for holder in ("a", "b"):
+            desk.adopt(holder, [])
+        [sent] = desk.answer("a", get, [])[0]["jobs"]
+        release = {"call": "release", "jobs": [[sent["id"], sent["attempt"]]]}
+        desk.answer("a", release, [])
+        assert desk.answer("b", get, [])[0]["jobs"] == [sent]
+        desk.answer("a", {**release, "is_again": True}, [])
+        assert owner.get(timeout=0) is None
+        desk.answer("b", release, [])
+        assert owner.get(timeout=0).attempt == 1
+
+
+def test_the_owner_of_a_shared_queue_takes_jobs_without_detours_as_others_do(path, monkeypatch):
+    with seglog.Queue(path, attach=True) as owner:
+        for number in range(8):
+            owner.put(b"%d" % number)
+        owner.get(timeout=0).ack()
+        monkeypatch.setattr(Lane, "take", None)
+        assert [owner.get(timeout=0).value for _ in range(3)] == [b"1", b"2", b"3"]

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -21,9 +22,11 @@ from seglog.errors import (
     InvalidArgumentError,
     LeaseLostError,
     LogClosedError,
+    LogFailedError,
     LogLockedError,
     NotALogError,
     RecordTooLargeError,
+    StorageError,
 )
 from seglog.ledger.managed.cursor_file import CursorState
 from seglog.ledger.managed.journal import FILE_NAME
@@ -438,6 +441,31 @@ def test_a_job_that_was_given_back_is_the_same_attempt_after_the_next_opening(pa
             job = jobs.get(timeout=0)
             assert job.attempt == 1 + failures
             jobs.release([job])
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_a_job_that_is_given_back_in_its_block_is_not_acknowledged_at_its_end(path, attach):
+    with seglog.Queue(path, attach=attach) as jobs:
+        jobs.put(b"x")
+        with jobs.get(timeout=0) as job:
+            jobs.release([job])
+        assert job.is_settled
+        again = jobs.get(timeout=0)
+        assert (again.value, again.attempt) == (b"x", 1)
+        jobs.release([job])     # a second call has no effect on who has it now
+        assert jobs.get(timeout=0) is None
+        again.ack()
+
+
+def test_an_interrupt_is_raised_though_the_journal_fails_meanwhile(path):
+    jobs = seglog.Queue(path)
+    jobs.put(b"x")
+    job = jobs.get(timeout=0)
+    jobs._lanes[0]._journal.fail(StorageError("the disk failed"))
+    with pytest.raises(KeyboardInterrupt), job:
+        raise KeyboardInterrupt
+    with suppress(LogFailedError):
+        jobs.close()
 
 
 def test_an_interrupt_is_raised_though_the_queue_was_closed_meanwhile(path):

@@ -289,8 +289,15 @@ class Desk:
         return {}, []
 
     def _release(self, holder: str, header: Header, values: list[bytes]) -> Answer:
-        self.queue.release(self._listed(header))
-        self._forget_jobs([id_ for id_, _ in header["jobs"]])
+        # Only what this holder has: the next delivery is the same attempt. A call that is made again because the owner
+        # died may have been done, and another process may have the job by now.
+        number = number_of(holder)
+        jobs = [
+            job for job in self._listed(header)
+            if self.queue._lane_of(job).leases.holders.get(job._at) == number
+        ]
+        self.queue.release(jobs)
+        self._forget_jobs([job.id for job in jobs])
         return {}, []
 
     def _requeue(self, holder: str, header: Header, values: list[bytes]) -> Answer:

@@ -497,8 +497,10 @@ class SharedQueue(Queue):
         own = [job for job in listed if not self._is_attached(job)]
         if own:
             self._plain_for(own[0]).release(own)
-        if attached:
-            self._home.release_all(attached)
+        if left := [job for job in attached if not job.is_settled]:     # as OwnedQueue.release
+            self._home.release_all(left)
+            for job in left:
+                job.is_settled = True
 
     def _is_attached(self, job: object) -> bool:
         return isinstance(job, Job) and job._lane is self._home

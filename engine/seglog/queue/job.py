@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from seglog._kernels.entry_frame import KEY_IS_BASE64, MessageFields
-from seglog.errors import CorruptRecordError, LogClosedError, SeglogError
+from seglog.errors import CorruptRecordError, SeglogError
 from seglog.late_import import late
 from seglog.ledger.entry import Entry
 from seglog.ledger.message_batch import BatchedMessage
@@ -52,7 +52,8 @@ class JobHome(Protocol):
 class Job:
     """A job that was taken, or looked at. It is made by a Queue.
 
-    attempt: how often it was delivered, this time included. is_settled: whether `ack` or `nack` was called.
+    attempt: how often it was delivered, this time included. is_settled: whether it was acknowledged, refused or given
+    back (Queue.release).
 
     In `with job:`, a job whose block ends is acknowledged, and one whose block raises an Exception is refused: it is
     delivered again later, and the exception is logged, not raised (with `reraise` of Queue: raised, not logged). Any
@@ -210,7 +211,7 @@ class Job:
             self.ack()
             return False
         if not isinstance(error, Exception):
-            with suppress(LogClosedError):      # then the next opening delivers it; what is raised is the interrupt
+            with suppress(SeglogError):     # then the next opening delivers it; what is raised is the interrupt
                 self._lane.release(self)
             self.is_settled = True
             return False

@@ -615,9 +615,13 @@ class OwnedQueue(OpenHandle):
 
     def release(self, jobs: Iterable[Job]) -> None:
         """Give jobs back that were taken and not worked on: they are delivered again, at once, as the same attempt.
-        Those whose lease has ended, or that are finished, stay as they are."""
+        Those whose lease has ended, or that are settled, stay as they are."""
         for job in _listed("jobs", jobs):
-            self._lane_of(job).release(job)
+            lane = self._lane_of(job)
+            # (The next delivery is the same attempt: a second call would take the job from whoever has it then.)
+            if not job.is_settled:
+                lane.release(job)
+                job.is_settled = True
 
     def _lane_of(self, job: Job) -> Lane:
         lane = getattr(job, "_lane", None)
