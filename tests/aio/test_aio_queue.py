@@ -278,32 +278,68 @@ async def test_an_acknowledgement_that_began_is_made_though_its_task_is_cancelle
         assert (await jobs.stats()).backlog == 0
 
 
+class Held:
+    """A call that waits in its thread until it may go on."""
+
+    def __init__(self, call):
+        self.call, self.has_begun, self.may_go_on = call, threading.Event(), threading.Event()
+
+    def __call__(self, *args):
+        self.has_begun.set()
+        self.may_go_on.wait(60)
+        return self.call(*args)
+
+
 @runs
 async def test_a_job_whose_acknowledgement_was_cancelled_in_its_block_is_given_to_nobody_else(path):
     async with seglog.aio.Queue(path) as jobs:
         await jobs.put(b"x")
-        acknowledge, has_begun, may_go_on = jobs.blocking.ack, threading.Event(), threading.Event()
-
-        def held(listed):
-            has_begun.set()
-            may_go_on.wait(60)
-            acknowledge(listed)
-
-        jobs.blocking.ack = held
+        held = jobs.blocking.ack = Held(jobs.blocking.ack)
 
         async def work(job):
             async with job:
                 await job.ack()
 
         task = asyncio.create_task(work(await jobs.get(timeout=60)))
-        await asyncio.to_thread(has_begun.wait, 60)
+        await asyncio.to_thread(held.has_begun.wait, 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert jobs.blocking.get(timeout=0) is None
-        may_go_on.set()
+        held.may_go_on.set()
         while (await jobs.stats()).backlog:
             await asyncio.sleep(0.001)
+
+
+@runs
+async def test_closing_waits_for_what_cancelled_tasks_have_acknowledged_or_given_back(path):
+    async with seglog.aio.Queue(path) as jobs:
+        await jobs.put_many([b"done", b"also done", b"given back"])
+        finished = jobs.blocking.ack = Held(jobs.blocking.ack)
+        given_back = jobs.blocking._lanes[0].release = Held(jobs.blocking._lanes[0].release)
+
+        async def work(job):
+            async with job:
+                if job.value == b"given back":
+                    await asyncio.Event().wait()
+
+        tasks = []
+        for _ in range(3):      # the second acknowledgement waits for its turn
+            tasks.append(asyncio.create_task(work(await jobs.get(timeout=60))))
+            await asyncio.sleep(0)
+        await asyncio.to_thread(finished.has_begun.wait, 60)
+        for task in tasks:
+            task.cancel()
+        await asyncio.to_thread(given_back.has_begun.wait, 60)
+        tasks[2].cancel()       # it does not wait for that any more
+        await asyncio.gather(*tasks, return_exceptions=True)
+        closing = asyncio.create_task(jobs.close())
+        await asyncio.sleep(0)
+        finished.may_go_on.set()
+        given_back.may_go_on.set()
+        await closing
+    with seglog.Queue(path) as jobs:
+        assert [(job.value, job.attempt) for job in jobs.get_many(5, timeout=0)] == [(b"given back", 1)]
 
 
 @pytest.mark.parametrize("by", ["task", "thread"])

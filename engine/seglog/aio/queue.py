@@ -112,7 +112,7 @@ class AsyncJob:
             await self.ack()
             return False
         # Also if this task is being cancelled: what a thread began is completed.
-        return bool(await asyncio.shield(self._queue._by_thread(self.blocking.__exit__, kind, error, trace)))
+        return bool(await asyncio.shield(self._queue._settle(self.blocking.__exit__, kind, error, trace)))
 
 
 class AsyncDeadJob(AsyncJob):
@@ -181,6 +181,8 @@ class AsyncQueue:
         self._path = path
         self._options = options
         self._opened: Queue | None = None
+        # Jobs that threads give back or finish now.
+        self._settling: set[asyncio.Future[Any]] = set()
 
     def __repr__(self) -> str:
         return f"<AsyncQueue {os.fspath(self._path)}>"
@@ -192,7 +194,7 @@ class AsyncQueue:
         self._opened = queue
         self._puts = _Together(home, queue._put_all)
         self._acks: _Together[Job, None] = _Together(home, lambda jobs: _for_all(jobs, queue.ack))
-        self._taker = _Taker(home, queue)
+        self._taker = _Taker(home, queue, lambda jobs: self._settle(queue.release, jobs))
         return self
 
     async def __aexit__(
@@ -210,6 +212,13 @@ class AsyncQueue:
     def _by_thread(self, work: Callable[..., Answer], *args: Any) -> "asyncio.Future[Answer]":
         self._home.check()
         return self._home.by_thread(work, *args)
+
+    def _settle(self, work: Callable[..., Answer], *args: Any) -> "asyncio.Future[Answer]":
+        """Let a thread give jobs back or finish them, which `close` waits for."""
+        done = self._home.by_thread(work, *args)
+        self._settling.add(done)
+        done.add_done_callback(self._settling.discard)
+        return done
 
     # --- putting -----------------------------------------------------------------------------
 
@@ -290,7 +299,7 @@ class AsyncQueue:
         try:
             await asyncio.shield(done)
         except BaseException:
-            done.add_done_callback(lambda _: self._home.by_thread(self.blocking.release, jobs))
+            done.add_done_callback(lambda _: self._settle(self.blocking.release, jobs))
             raise
 
     async def __aiter__(self) -> Any:
@@ -354,10 +363,15 @@ class AsyncQueue:
         return self.blocking.closed
 
     async def close(self) -> None:
-        """Close it: as Queue.close. Tasks that wait for a job get LogClosedError; loops over it end."""
+        """Close it: as Queue.close. Tasks that wait for a job get LogClosedError; loops over it end. What tasks that
+        were cancelled have acknowledged or given back is done before."""
         if self._opened is not None:
-            await asyncio.shield(self._home.by_thread(self._opened.close))
-            self._taker.end()
+            try:
+                if left := {*self._acks.under_way(), *self._settling}:
+                    await asyncio.wait(left)
+            finally:
+                await asyncio.shield(self._home.by_thread(self._opened.close))
+                self._taker.end()
 
 
 class _Together(Generic[Item, Answer]):
@@ -370,7 +384,12 @@ class _Together(Generic[Item, Answer]):
         self._home = home
         self._work = work
         self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._made: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._is_working = False
+
+    def under_way(self) -> "list[asyncio.Future[Answer]]":
+        """The answers that are still to come."""
+        return [answer for _, answer in (*self._made, *self._waiting)]
 
     def do(self, item: Item) -> "asyncio.Future[Answer]":
         self._home.check()
@@ -384,7 +403,7 @@ class _Together(Generic[Item, Answer]):
 
     def _begin(self) -> None:
         calls = [call for call in self._waiting if not call[1].cancelled()]
-        self._waiting = []
+        self._made, self._waiting = calls, []
         self._is_working = bool(calls)
         if calls:
             done = self._home.by_thread(self._work, [item for item, _ in calls])
@@ -409,9 +428,10 @@ class _Together(Generic[Item, Answer]):
 class _Taker:
     """Takes jobs for the tasks that wait, in one thread, which starts with the first of them."""
 
-    def __init__(self, home: HomeLoop, queue: Queue) -> None:
+    def __init__(self, home: HomeLoop, queue: Queue, give_back: Callable[[list[Job]], object]) -> None:
         self._home = home
         self._queue = queue
+        self._give_back = give_back
         self._waiting: deque[asyncio.Future[Job]] = deque()
         self._bell = Bell()
         self._is_started = self._has_ended = False
@@ -433,7 +453,7 @@ class _Taker:
         """In the loop: the task does not wait any more. A job that came meanwhile goes back."""
         if future.done():
             if not future.cancelled() and future.exception() is None:
-                self._home.by_thread(self._queue.release, [future.result()])
+                self._give_back([future.result()])
         else:
             future.cancel()
             if future in self._waiting:
