@@ -108,16 +108,18 @@ cdef class QuietLane:
         was done."""
         cdef object found, position, now_ms
         cdef bytes entry
+        # (Kept: a call in C borrows what it is called on, and this one waits without the lock. `purge` may replace it.)
+        cdef QuietAdds adds = self._adds
         self.check_filled()
         if (
-            not PyBytes_CheckExact(value) or self._adds is None or self._shown.extent is None
+            not PyBytes_CheckExact(value) or adds is None or self._shown.extent is None
             or self._held._pid != getpid()
         ):
             return None
         now_ms = self.now_ms()
         entry = encode_message(
             self._producer_name, next(self._sequence_ids), now_ms, None, None, False, None, value)
-        found = self._adds.add_one(entry, now_ms)
+        found = adds.add_one(entry, now_ms)
         if found is None:
             return None
         position = self._new_position(found)
@@ -248,7 +250,8 @@ cdef class QuietLane:
         return True
 
     cdef int append(self, int kind, tuple at, uint32_t number, int64_t at_ms) except -1:
-        return self._journal.append_one(kind, at[0], at[1], at[2], number, at_ms)
+        cdef JournalEnd journal = self._journal
+        return journal.append_one(kind, at[0], at[1], at[2], number, at_ms)
 
     cdef int64_t monotonic_ns(self) except? -1:
         cdef timespec now

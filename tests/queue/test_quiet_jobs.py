@@ -1,6 +1,8 @@
 """Puts, deliveries and acknowledgements that need only a write, which a kernel makes: the same as by the slow path."""
 import os
 import random
+import threading
+import weakref
 
 import pytest
 
@@ -16,6 +18,7 @@ from seglog.errors import (
     LogFailedError,
     StorageError,
 )
+from seglog.ledger.managed.appender import ManagedAppender
 from seglog.queue import lane
 from support.queue_model import NOW
 
@@ -353,3 +356,31 @@ def test_times_that_are_none_are_refused(usable, time):
     usable.leases._ends[:] = [time]
     with pytest.raises((TypeError, OverflowError)):
         usable.take_quietly(10)
+
+
+def test_a_put_keeps_what_it_uses_though_the_queue_is_reopened_while_it_waits_for_the_disk(path):
+    # As `purge` does on a full disk.
+    with seglog.Queue(path) as jobs:
+        jobs.put(b"x")
+        [only] = jobs._in_order
+        ledger = only.managed_ledger
+        end = ledger._shown.extent.active.writer.active
+        has_begun, may_go_on, sync, ids = threading.Event(), threading.Event(), end.sync, []
+
+        def held():
+            has_begun.set()
+            assert may_go_on.wait(120)
+            sync()
+
+        end.sync = held
+        putting = threading.Thread(target=lambda: ids.append(jobs.put(b"y")))
+        putting.start()
+        assert has_begun.wait(120)
+        used, another = weakref.ref(only._adds), ManagedAppender(ledger._tail)
+        another._listeners = only._adds._listeners
+        only._adds = ledger._appender = another
+        was_kept = used() is not None
+        may_go_on.set()
+        putting.join()
+        assert was_kept
+        assert ids == ["0:1"]
