@@ -342,6 +342,25 @@ async def test_closing_waits_for_what_cancelled_tasks_have_acknowledged_or_given
         assert [(job.value, job.attempt) for job in jobs.get_many(5, timeout=0)] == [(b"given back", 1)]
 
 
+@runs
+async def test_closing_waits_for_jobs_that_a_cancelled_task_acknowledges_together(path):
+    async with seglog.aio.Queue(path) as jobs:
+        await jobs.put_many([b"a", b"b"])
+        taken = [await jobs.get(timeout=60), await jobs.get(timeout=60)]
+        held = jobs.blocking.ack = Held(jobs.blocking.ack)
+        task = asyncio.create_task(jobs.ack(taken))
+        await asyncio.to_thread(held.has_begun.wait, 60)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        closing = asyncio.create_task(jobs.close())
+        # (Without waiting it would be closed soon.)
+        await asyncio.wait([closing], timeout=0.2)
+        held.may_go_on.set()
+        await closing
+    with seglog.Queue(path) as jobs:
+        assert jobs.get(timeout=0) is None
+
+
 @pytest.mark.parametrize("by", ["task", "thread"])
 def test_closing_ends_loops_and_waits(path, by):
     async def work():

@@ -215,7 +215,7 @@ class AsyncQueue:
 
     def _settle(self, work: Callable[..., Answer], *args: Any) -> "asyncio.Future[Answer]":
         """Let a thread give jobs back or finish them, which `close` waits for."""
-        done = self._home.by_thread(work, *args)
+        done = self._by_thread(work, *args)
         self._settling.add(done)
         done.add_done_callback(self._settling.discard)
         return done
@@ -317,12 +317,12 @@ class AsyncQueue:
     # --- looking, and the end ------------------------------------------------------------------
 
     async def ack(self, jobs: Iterable[AsyncJob]) -> None:
-        """Acknowledge several jobs, with one sync: as Queue.ack."""
-        await self._by_thread(self.blocking.ack, _blocking(jobs))
+        """Acknowledge several jobs, with one sync: as Queue.ack. Also if the task is cancelled meanwhile."""
+        await asyncio.shield(self._settle(self.blocking.ack, _blocking(jobs)))
 
     async def release(self, jobs: Iterable[AsyncJob]) -> None:
         """Give jobs back that were taken and not worked on: as Queue.release."""
-        await self._by_thread(self.blocking.release, _blocking(jobs))
+        await asyncio.shield(self._settle(self.blocking.release, _blocking(jobs)))
 
     @property
     def dead(self) -> AsyncDeadJobs:
