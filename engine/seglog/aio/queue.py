@@ -19,7 +19,7 @@ from seglog._kernels.write_gate import Bell
 from seglog.aio.handover import open_by_thread
 from seglog.attach.shared_queue import Queue
 from seglog.errors import InvalidArgumentError, LogClosedError
-from seglog.loop.home import HomeLoop
+from seglog.loop.home import HomeLoop, settle
 from seglog.queue.job import DeadJob, Job
 from seglog.queue.options import duration_ns
 from seglog.queue.queue import PutCall, QueueStats, _listed
@@ -295,7 +295,7 @@ class AsyncQueue:
 
     async def _or_release(self, jobs: list[Job], work: Callable[..., object], *args: object) -> None:
         """Let a thread work on jobs that a task is about to get. If that is cancelled meanwhile, they go back."""
-        done = self._by_thread(work, *args)
+        done = self._settle(work, *args)
         try:
             await asyncio.shield(done)
         except BaseException:
@@ -367,7 +367,8 @@ class AsyncQueue:
         were cancelled have acknowledged or given back is done before."""
         if self._opened is not None:
             try:
-                if left := {*self._acks.under_way(), *self._settling}:
+                await self._taker.stop()
+                while left := {*self._acks.under_way(), *self._settling}:
                     await asyncio.wait(left)
             finally:
                 await asyncio.shield(self._home.by_thread(self._opened.close))
@@ -434,7 +435,8 @@ class _Taker:
         self._give_back = give_back
         self._waiting: deque[asyncio.Future[Job]] = deque()
         self._bell = Bell()
-        self._is_started = self._has_ended = False
+        self._is_started = self._is_stopping = self._has_ended = False
+        self._stopped: asyncio.Future[None] = home.loop.create_future()
 
     def wait(self) -> "asyncio.Future[Job]":
         """In the loop: a future for the next job."""
@@ -443,7 +445,7 @@ class _Taker:
             future.set_exception(LogClosedError("the queue was closed", file=self._queue.path))
             return future
         self._waiting.append(future)
-        if not self._is_started:
+        if not self._is_started and not self._is_stopping:
             self._is_started = True
             start_thread(self._run, ())
         self._bell.ring()
@@ -459,6 +461,14 @@ class _Taker:
             if future in self._waiting:
                 self._waiting.remove(future)
 
+    async def stop(self) -> None:
+        """Before the queue is closed: take no more jobs, and give back those that no task has got. (A job that another
+        process is about to send is given back there.)"""
+        self._is_stopping = True
+        self._bell.ring()
+        if self._is_started and self._queue._wake_takers():
+            await asyncio.wait([self._stopped])
+
     def end(self) -> None:
         """The queue was closed."""
         self._has_ended = True
@@ -467,13 +477,19 @@ class _Taker:
 
     def _run(self) -> None:
         work_in_background()
-        while not self._has_ended:
+        try:
+            self._take()
+        finally:
+            self._home.call(settle, self._stopped)
+
+    def _take(self) -> None:
+        while not self._has_ended and not self._is_stopping:
             if not self._waiting:
                 self._bell.wait(-1)
                 continue
             try:
                 # Tasks that come, or are cancelled, while it waits count.
-                jobs = self._queue._take_wanted(lambda: len(self._waiting))
+                jobs = self._queue._take_wanted(lambda: 0 if self._is_stopping else len(self._waiting))
             except BaseException as error:
                 self._has_ended = self._queue.closed
                 self._home.call(self._fail, error)
@@ -491,7 +507,7 @@ class _Taker:
         def hand() -> None:
             try:
                 for job in jobs:
-                    while self._waiting and (future := self._waiting.popleft()):
+                    while not self._is_stopping and self._waiting and (future := self._waiting.popleft()):
                         if not future.done():
                             future.set_result(job)
                             break

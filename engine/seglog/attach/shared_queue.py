@@ -465,6 +465,10 @@ class SharedQueue(Queue):
             return role.queue._take_wanted(wanted)
         return self._take(max(wanted(), 1), None, None)
 
+    def _wake_takers(self) -> bool:
+        role = self._role
+        return isinstance(role, _Owner) and role.queue._wake_takers()
+
     def _ask_for_jobs(
         self, header: Callable[[], Header], deadline: float | None
     ) -> "tuple[Header | None, list[bytes]]":

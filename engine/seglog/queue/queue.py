@@ -522,6 +522,11 @@ class OwnedQueue(OpenHandle):
         """Wait for jobs, and take as many as `wanted` says then; none if it says 0."""
         return self._take_for(0, wanted, None, None)
 
+    def _wake_takers(self) -> bool:
+        """Let those in `_take_wanted` ask again how many are wanted. False: they wait for another process."""
+        self._wake()
+        return True
+
     def _take_for(
         self, holder: int, count: int | Callable[[], int], timeout: timedelta | float | None,
         lease: timedelta | float | None,
