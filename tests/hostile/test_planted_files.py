@@ -20,6 +20,7 @@ import seglog
 import seglog.attach.shared_queue
 from seglog.errors import SeglogError
 from seglog.verification import moving_files
+from support.hostile_child import SANITIZED
 from support.serve_process import ServeProcess
 from support.wire_client import WireClient, produce_request
 
@@ -119,6 +120,11 @@ def longer(path, raw):
     os.truncate(path, 1 << 40)
 
 
+needs_memory_limit = pytest.mark.skipif(
+    sys.platform != "linux", reason="a limit of memory that leaves maps of files out is Linux's")
+needs_room_below_it = pytest.mark.skipif(
+    SANITIZED, reason="a sanitizer takes more than the limit; test_hostile_bytes goes through the same doors")
+
 PLANTED = {
     "a pipe": lambda path, raw: os.mkfifo(path),
     "a directory": lambda path, raw: path.mkdir(),
@@ -201,7 +207,8 @@ ALWAYS = {("v1.metadata.json", "a pipe"), ("v2.metadata.json", "a pipe"), ("v2.m
 
 
 @pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="a limit of memory that leaves maps of files out is Linux's")
+@needs_memory_limit
+@needs_room_below_it
 @pytest.mark.parametrize("sample", OF_LIBRARIES)
 def test_what_is_planted_in_a_table_or_a_broker_of_kombu_is_a_result_or_an_error_of_ours(in_memory, sample):
     library, make, door = OF_LIBRARIES[sample]
@@ -225,7 +232,8 @@ def test_what_is_planted_in_a_table_or_a_broker_of_kombu_is_a_result_or_an_error
 
 
 @pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="a limit of memory that leaves maps of files out is Linux's")
+@needs_memory_limit
+@needs_room_below_it
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_what_is_planted_in_place_of_a_file_is_a_result_or_an_error_of_ours(in_memory, monkeypatch, sample):
     monkeypatch.setattr(moving_files, "GLANCE_S", 0)
