@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from inspect import cleandoc
 from io import StringIO
@@ -200,6 +200,20 @@ def _first_sentence(text: str | None) -> str:
     return re.split(r"(?<=[.:]) (?=[A-Z])|(?<=\.)$", words, maxsplit=1)[0]
 
 
+def _with_nearest(
+    error: click.UsageError, ctx: click.Context, given: str, commands: Iterable[str], above: str = "",
+    otherwise: Sequence[str] = (),
+) -> click.UsageError:
+    """click's own message, and the nearest name, for typing errors such as `seglog verfy`. `above`: the words before
+    the name; `otherwise`: the name if none is near."""
+    import difflib
+
+    near = difflib.get_close_matches(given, commands, 1) or otherwise
+    if not near:
+        return error
+    return click.UsageError(f"{error.message.rstrip('.')}: did you mean '{above}{near[0]}'?", ctx)
+
+
 class CommandGroup(click.Group):
     """A group of commands below a command: `seglog index`."""
 
@@ -211,15 +225,9 @@ class CommandGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as e:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], self.commands, 1)
-            if not near and "create" in self.commands and os.path.exists(args[0]):
-                near = ["create"]       # `seglog backup LOGDIR STORE`
-            if not near:
-                raise
-            words = f"{e.message.rstrip('.')}: did you mean '{ctx.info_name} {near[0]}'?"
-            raise click.UsageError(words, ctx) from None
+            # `seglog backup LOGDIR STORE`
+            otherwise = ["create"] if "create" in self.commands and os.path.exists(args[0]) else []
+            raise _with_nearest(e, ctx, args[0], self.commands, f"{ctx.info_name} ", otherwise) from None
 
     def get_short_help_str(self, limit: int = 0) -> str:
         """Return the whole first sentence, as for a command."""
@@ -263,16 +271,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # click's own message, and the nearest name, for typing errors such as `seglog verfy`.
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as e:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            if not near:
-                raise
-            raise click.UsageError(f"{e.message.rstrip('.')}: did you mean '{near[0]}'?", ctx) from None
+            raise _with_nearest(e, ctx, args[0], COMMANDS) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in GROUPS.items():

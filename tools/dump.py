@@ -23,6 +23,7 @@ from seglog.reading.damage import OnCorrupt
 from seglog.reading.follower import Follower
 from seglog.reading.partition import Partition
 from seglog.reading.unproven import unproven_batches, unproven_records
+from seglog.segment.batches import header_offset_of
 from seglog.segment.positions import LostRange
 from seglog.state.quarantine import SUFFIX as QUARANTINED_SUFFIX
 
@@ -338,7 +339,7 @@ def _dump_quarantined(path: Path, what: What, max_value_bytes: int | None, asked
     shown = renderer(directory.name, _LARGEST, what, max_value_bytes, decode, True)
     count = 0
     for batch in unproven_batches(path):
-        base = batch.last_offset if batch.magic in (0, 1) else batch.base_offset
+        base = header_offset_of(batch)
         records = None if what == "batches" else enumerate(unproven_records(batch))
         if what != "control" or batch.is_control:
             count += 1

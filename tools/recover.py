@@ -86,7 +86,7 @@ def command(
         if out is None:
             retention = StartRetention(dict(settings))
             retention.see(Place(src))
-            print("".join(f"{line}\n" for line in retention.text()), end="")
+            retention.show()
         if is_dry:
             print(report.dry_run_text(is_needed or out is not None, apply=out is None))
     return 1 if done.lost or (is_dry and is_needed) else 0
@@ -131,7 +131,7 @@ def _recover_all(
         retention = StartRetention(settings)
         for place in wanted:
             retention.see(place)
-        print("".join(f"{line}\n" for line in retention.text()), end="")
+        retention.show()
         if not applies:
             print(report.dry_run_text(is_needed))
     return places.status(found=any(one.lost for one in done) or (not applies and is_needed))

@@ -12,7 +12,7 @@ from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog.reading.follower import Follower
 from seglog.reading.partition import Partition
 from seglog.reading.unproven import unproven_batches, unproven_records
-from seglog.segment.batches import UNREADABLE, checked_records
+from seglog.segment.batches import UNREADABLE, checked_records, header_offset_of
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 
@@ -237,7 +237,7 @@ def _unproven_records(damaged: _Damaged, selection: Selection) -> Iterator[Item]
         )
         one = next(chosen, None)
         if one is not None:
-            base = batch.last_offset if batch.magic in (0, 1) else batch.base_offset
+            base = header_offset_of(batch)
             yield Item(segment, batch, base, chain([one], chosen), is_unproven=True)
 
 
@@ -265,7 +265,7 @@ def _proven_records(
         except UNREADABLE as e:
             if on_lost is None:
                 raise
-            base = batch.last_offset if batch.magic in (0, 1) else batch.base_offset
+            base = header_offset_of(batch)
             on_lost(LostRange(str(segment.path), batch.position, batch.size_bytes, base, batch.last_offset, e.what))
             continue
         opening = next(iter(records), None)

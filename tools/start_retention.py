@@ -65,8 +65,13 @@ class StartRetention:
         self.found.append(deletion)
         return deletion
 
-    def text(self) -> Iterable[str]:
-        """A line for all that would go."""
+    def show(self) -> None:
+        """Print what would go, if anything."""
+        for line in self._text():
+            print(line)
+
+    def _text(self) -> Iterable[str]:
+        """A line for all, and one for each partition."""
         if not self.found:
             return
         segments, size = sum(one.segments for one in self.found), sum(one.size_bytes for one in self.found)

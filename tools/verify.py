@@ -150,7 +150,8 @@ def command(
     else:
         if only_summary or (len(rows) > 1 and total.findings):
             print(_table(rows))
-        print("\n".join([*_verdict(total, paths, time.monotonic() - began, places.unread), *retention.text()]))
+        print("\n".join(_verdict(total, paths, time.monotonic() - began, places.unread)))
+        retention.show()
     return places.status(found=not total.ok)
 
 

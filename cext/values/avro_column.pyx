@@ -83,6 +83,7 @@ cpdef enum Problem:
     TOO_LARGE = -111            # an array would have more than 2 ** 31 - 1 items or bytes
 
 cdef enum:
+    ITEM = 1                    # next_item: there is one
     TWICE = -200                # a map has a key twice: read the row again, carefully
 
 
@@ -436,6 +437,17 @@ cdef int read_block(Reader* r, int64_t* count) noexcept nogil:
     return read_long(r, &ignored)
 
 
+cdef inline int next_item(Reader* r, int64_t* left) noexcept nogil:
+    """ITEM if another item of a list or map follows; OK at its end. `left`: of the block; 0 before the first."""
+    cdef int status
+    if left[0] == 0:
+        status = read_block(r, left)
+        if status != OK or left[0] == 0:
+            return status
+    left[0] -= 1
+    return ITEM
+
+
 cdef int read_decimal(Reader* r, Node* node, int64_t size, const uint8_t* limit) noexcept nogil:
     """A big-endian number in two's complement, of any size, that is nearer to 0 than the limit."""
     cdef uint8_t number[32]
@@ -539,7 +551,9 @@ cdef int by_key(const void* a, const void* b) noexcept nogil:
 
 
 cdef int by_number(const void* a, const void* b) noexcept nogil:
-    return -1 if (<const Entry*>a).number < (<const Entry*>b).number else 1
+    cdef int64_t x = (<const Entry*>a).number
+    cdef int64_t y = (<const Entry*>b).number
+    return (x > y) - (x < y)        # (-1 stands several times)
 
 
 cdef bint same_key(const Entry* x, const Entry* y) noexcept nogil:
@@ -588,24 +602,23 @@ cdef int append_map(Reader* r, int at, int64_t value, int64_t skip) noexcept nog
     cdef Node* entries = &r.nodes[at + 1]
     cdef Node* keys = &r.nodes[at + 2]
     cdef int64_t first = entries.length
-    cdef int64_t count, size
+    cdef int64_t left = 0
+    cdef int64_t size
     cdef int status
     if r.is_careful:
         return append_map_carefully(r, at, value, skip)
     while True:
-        status = read_block(r, &count)
+        status = next_item(r, &left)
+        if status != ITEM:
+            break
+        status = read_size(r, &size)
         if status != OK:
             return status
-        if count == 0:
-            break
-        while count > 0:
-            count -= 1
-            status = read_size(r, &size)
-            if status != OK:
-                return status
-            status = append_entry(r, at, r.p, size, r.p + size, value)
-            if status != OK:
-                return status
+        status = append_entry(r, at, r.p, size, r.p + size, value)
+        if status != OK:
+            return status
+    if status != OK:
+        return status
     status = has_key_twice(r, keys, first)
     if status != 0:
         return TWICE if status == 1 else status
@@ -631,7 +644,8 @@ cdef int append_map_carefully(Reader* r, int at, int64_t value, int64_t skip) no
     """A key that is there twice has its first place and its last value, as in a Python dict."""
     cdef Node* node = &r.nodes[at]
     cdef int64_t base = r.entries.size
-    cdef int64_t count, i, group, length
+    cdef int64_t i, group, length
+    cdef int64_t left = 0
     cdef int64_t n = 0
     cdef const uint8_t* value_at
     cdef int status
@@ -639,25 +653,23 @@ cdef int append_map_carefully(Reader* r, int at, int64_t value, int64_t skip) no
     cdef Entry* entries
     cdef const uint8_t* end
     while True:
-        status = read_block(r, &count)
+        status = next_item(r, &left)
+        if status != ITEM:
+            break
+        status = read_size(r, &entry.key_size)
         if status != OK:
             return status
-        if count == 0:
-            break
-        while count > 0:
-            count -= 1
-            status = read_size(r, &entry.key_size)
-            if status != OK:
-                return status
-            entry.key = r.p
-            entry.value = r.p = r.p + entry.key_size
-            entry.number = n
-            if push_entry(r.entries, &entry) != OK:
-                return NO_MEMORY
-            n += 1
-            status = run(r, skip)
-            if status != OK:
-                return status
+        entry.key = r.p
+        entry.value = r.p = r.p + entry.key_size
+        entry.number = n
+        if push_entry(r.entries, &entry) != OK:
+            return NO_MEMORY
+        n += 1
+        status = run(r, skip)
+        if status != OK:
+            return status
+    if status != OK:
+        return status
     end = r.p
     entries = <Entry*>(r.entries.first + base)
     if n > 1:
@@ -690,42 +702,39 @@ cdef int append_map_carefully(Reader* r, int at, int64_t value, int64_t skip) no
 
 cdef int append_list(Reader* r, int at, int64_t item) noexcept nogil:
     cdef Node* node = &r.nodes[at]
-    cdef int64_t count
+    cdef int64_t left = 0
     cdef int status
     while True:
-        status = read_block(r, &count)
+        status = next_item(r, &left)
+        if status != ITEM:
+            break
+        status = run(r, item)
         if status != OK:
             return status
-        if count == 0:
-            break
-        while count > 0:
-            count -= 1
-            status = run(r, item)
-            if status != OK:
-                return status
+    if status != OK:
+        return status
     status = append_offset(node, r.nodes[node.first_child].length)
     return append_valid(node) if status == OK else status
 
 
 cdef int skip_blocks(Reader* r, int64_t instruction, bint has_keys) noexcept nogil:
-    cdef int64_t count, size
+    cdef int64_t left = 0
+    cdef int64_t size
     cdef int status
     while True:
-        status = read_block(r, &count)
-        if status != OK or count == 0:
+        status = next_item(r, &left)
+        if status != ITEM:
             return status
-        while count > 0:
-            count -= 1
-            if has_keys:
-                status = read_size(r, &size)
-                if status != OK:
-                    return status
-                if not seg_is_utf8(r.p, size):
-                    return NOT_UTF8
-                r.p += size
-            status = run(r, instruction)
+        if has_keys:
+            status = read_size(r, &size)
             if status != OK:
                 return status
+            if not seg_is_utf8(r.p, size):
+                return NOT_UTF8
+            r.p += size
+        status = run(r, instruction)
+        if status != OK:
+            return status
 
 
 cdef int append_default(Reader* r, const int64_t* o) noexcept nogil:

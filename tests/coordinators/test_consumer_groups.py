@@ -514,17 +514,24 @@ class HeldSteps:
             await asyncio.sleep(0)
 
 
+async def left_while_a_target_is_found(members, held):
+    """A member changes what it reads, and leaves before its group has a target: the answers to both, to come."""
+    group, epoch = members.group, members.group.epoch
+    first = asyncio.ensure_future(members.beat("a", subscribed_topic_names=["orders", "none"]))
+    await held.take_until(lambda: group.epoch > epoch)
+    leaves = asyncio.ensure_future(members.beat("a", member_epoch=-1))
+    await held.take_until(lambda: not group.members)
+    return first, leaves
+
+
 def test_a_member_that_leaves_and_comes_back_while_a_target_is_found_keeps_its_part_over_a_restart(
         in_memory, monkeypatch):
     """Its target was the same as before it left, and so it was not written again."""
     async def before(members):
         await members.join("a")
-        group, epoch = members.group, members.group.epoch
+        group = members.group
         with HeldSteps(monkeypatch) as held:
-            first = asyncio.ensure_future(members.beat("a", subscribed_topic_names=["orders", "none"]))
-            await held.take_until(lambda: group.epoch > epoch)
-            leaves = asyncio.ensure_future(members.beat("a", member_epoch=-1))
-            await held.take_until(lambda: not group.members)
+            first, leaves = await left_while_a_target_is_found(members, held)
             back = asyncio.ensure_future(members.join("a"))
             await held.take_until(back.done)
             await held.take_until(lambda: first.done() and leaves.done())
@@ -541,12 +548,8 @@ def test_a_member_that_leaves_and_comes_back_while_a_target_is_found_keeps_its_p
 def test_a_group_that_is_deleted_while_its_last_member_leaves_is_gone_after_a_restart(in_memory, monkeypatch):
     async def before(members):
         await members.join("a")
-        group, epoch = members.group, members.group.epoch
         with HeldSteps(monkeypatch) as held:
-            first = asyncio.ensure_future(members.beat("a", subscribed_topic_names=["orders", "none"]))
-            await held.take_until(lambda: group.epoch > epoch)
-            leaves = asyncio.ensure_future(members.beat("a", member_epoch=-1))
-            await held.take_until(lambda: not group.members)
+            first, leaves = await left_while_a_target_is_found(members, held)
             deleted = await members.asked(DeleteGroupsRequest(groups_names=["g"]))
             assert [row.error_code for row in deleted.results] == [0]
             await held.take_until(lambda: first.done() and leaves.done())

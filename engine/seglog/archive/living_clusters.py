@@ -16,10 +16,11 @@ from pathlib import Path
 from seglog.backups.manifest import BackedFile, PartitionBackup
 from seglog.errors import InvalidArgumentError
 from seglog.format import names
+from seglog.format.batch_layout import LEADER_EPOCH_POS
 from seglog.format.java_properties import parse_properties
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
-from seglog.fs.staging import Staging
+from seglog.fs.staging import Staging, refuse_other_owner
 from seglog.reading.cluster_metadata import metadata_directory, read_cluster_metadata
 from seglog.reading.partition import Partition
 from seglog.segment.segment import Segment
@@ -28,7 +29,6 @@ from seglog.state.partition_metadata import PartitionMetadata, format_topic_id
 
 _FIRST_EPOCH = 0
 _EPOCH = struct.Struct(">i")
-_EPOCH_AT = 12          # in a v2 batch: behind base offset and length
 _V2 = 2
 
 
@@ -50,12 +50,7 @@ def check_created(target: Path, parts: Iterable[str]) -> None:
                 hint="create the topic in the cluster with as many partitions and one replica each, stop the broker,"
                 " and run this again",
             )
-        owner = path.stat().st_uid
-        if owner != os.geteuid():
-            raise InvalidArgumentError(
-                f"the partition belongs to user {owner}, and the result would belong to {os.geteuid()}: its broker"
-                " could not write to it; nothing was changed", file=path, hint="run as that user",
-            )
+        refuse_other_owner(path, "; nothing was changed")
         if has_records(path):
             raise InvalidArgumentError(
                 "the partition has records, or had some; nothing was changed", file=path,
@@ -152,6 +147,6 @@ def _set_first_epoch(fs: FileSystem, log: Path) -> None:
     if positions:
         with fs.open_write(log) as file:
             for position in positions:
-                file.write_at(position + _EPOCH_AT, _EPOCH.pack(_FIRST_EPOCH))
+                file.write_at(position + LEADER_EPOCH_POS, _EPOCH.pack(_FIRST_EPOCH))
             fs.set_mtime(log, mtime_ns)
             file.sync()

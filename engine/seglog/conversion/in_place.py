@@ -27,6 +27,7 @@ from seglog.fs.staging import (
     Staging,
     beside_leftovers,
     can_exchange,
+    refuse_other_owner,
     remove_beside_leftovers,
     remove_directory,
     remove_leftovers,
@@ -183,12 +184,7 @@ class _Place:
                 "a backup of this partition already exists", file=self.backup,
                 hint="roll back, or remove it once it is not needed",
             )
-        owner = self.partition.stat().st_uid
-        if owner != os.geteuid():
-            raise InvalidArgumentError(
-                f"the partition belongs to user {owner}, and the result would belong to {os.geteuid()}: its broker"
-                " could not write to it", file=self.partition, hint="run as that user",
-            )
+        refuse_other_owner(self.partition)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -320,6 +320,17 @@ def remove_beside_leftovers(fs: FileSystem, target: AnyPath, *, but: Collection[
             _remove_tree(fs, path)
 
 
+def refuse_other_owner(partition: Path, more: str = "") -> None:
+    """Raise InvalidArgumentError if the partition belongs to another user, whose broker could not write to a directory
+    of ours in its place. `more`: what the message says besides."""
+    owner = partition.stat().st_uid
+    if owner != os.geteuid():
+        raise InvalidArgumentError(
+            f"the partition belongs to user {owner}, and the result would belong to {os.geteuid()}: its broker"
+            f" could not write to it{more}", file=partition, hint="run as that user",
+        )
+
+
 def remove_directory(fs: FileSystem, path: AnyPath) -> None:
     """Remove a directory that was once a staging. It is renamed as a staging first, so a crash leaves a leftover."""
     path = Path(os.path.abspath(path))

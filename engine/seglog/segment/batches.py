@@ -31,6 +31,11 @@ def first_offset_of(batch: RecordBatch) -> int:
         return batch.last_offset
 
 
+def header_offset_of(batch: RecordBatch) -> int:
+    """Return a batch's first offset according to its header; for a wrapper, this is its last one."""
+    return batch.last_offset if batch.magic in (0, 1) else batch.base_offset
+
+
 def checked_records(batch: RecordBatch) -> Iterable[Record]:
     """Read all records of a batch before giving the first: a damaged batch gives none, instead of a part.
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from seglog._kernels import batch_survey as survey
 from seglog._kernels.index_build import IndexBuilder
-from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
 from seglog._kernels.status import Status, words
 from seglog._kernels.window import Window
@@ -25,7 +24,7 @@ from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import dialect_of
 from seglog.fs.mapping import Advice, Mapping
 from seglog.late_import import late
-from seglog.segment.batches import first_offset_of, within_int64
+from seglog.segment.batches import first_offset_of, header_offset_of, within_int64
 from seglog.segment.damage import last_offset_of_final
 from seglog.segment.indexes import IndexBytes, take_entries
 from seglog.segment.positions import LostRange
@@ -256,7 +255,7 @@ class _Walk:
         Or skip the one before them: if a single batch has too high an offset, all after it seem to go back.
         """
         if self._last_jumped(table, slot):
-            self._take_back_last(_begin(table[slot]))
+            self._take_back_last(header_offset_of(table[slot]))
             return slot
         batch = table[slot]
         resume = survey.first_in_order(table, self.next_offset, slot + 1)
@@ -267,7 +266,8 @@ class _Walk:
         if not 0 <= resume < len(table):
             self._lose(batch.position, table.end, self._last_of_misplaced(table, slot), reason, is_misplaced=True)
             return len(table)
-        self._lose(batch.position, table[resume].position, _begin(table[resume]) - 1, reason, is_misplaced=True)
+        last_offset = header_offset_of(table[resume]) - 1
+        self._lose(batch.position, table[resume].position, last_offset, reason, is_misplaced=True)
         return resume
 
     def _last_of_misplaced(self, table: BatchTable, slot: int) -> int:
@@ -290,13 +290,13 @@ class _Walk:
             return False
         position, before = self._last
         last = scan(self.window, position, max_batches=1)
-        begin = _begin(table[slot])
+        begin = header_offset_of(table[slot])
         if not last or not before <= begin <= table[slot].last_offset:
             return False
-        count = last[0].last_offset - _begin(last[0]) + 1
+        count = last[0].last_offset - header_offset_of(last[0]) + 1
         if begin == before + count:
             return True
-        following = slot + 1 < len(table) and _begin(table[slot + 1])
+        following = slot + 1 < len(table) and header_offset_of(table[slot + 1])
         return following is not False and table[slot].last_offset < following < self.next_offset
 
     def _take_back_last(self, begin: int) -> None:
@@ -378,7 +378,7 @@ class _Walk:
             return False
         table = scan(self.window, position, check_crc=True, max_batches=1)
         end_offset = min(self.end_offset, self.max_offset + 1)
-        if table and self.next_offset <= _begin(table[0]) and table[0].last_offset < end_offset:
+        if table and self.next_offset <= header_offset_of(table[0]) and table[0].last_offset < end_offset:
             return True
         self._probe_bytes -= self._claimed_end(position) - position
         return False
@@ -397,8 +397,3 @@ class _Walk:
             self._builder.finish()
             self._indexes = take_entries(self._builder)
             self._builder = None
-
-
-def _begin(batch: RecordBatch) -> int:
-    """Return a batch's first offset according to its header; for a wrapper, this is its last one."""
-    return batch.last_offset if batch.magic in (0, 1) else batch.base_offset

@@ -16,7 +16,14 @@ from seglog._kernels.status import Status, words
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
 from seglog.format.batch_layout import ATTRIBUTES_POS, MAGIC_POS
-from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES, UNREADABLE, first_offset_of, within_int64
+from seglog.segment.batches import (
+    SCAN_BATCHES,
+    SCAN_BYTES,
+    UNREADABLE,
+    first_offset_of,
+    header_offset_of,
+    within_int64,
+)
 from seglog.segment.damage import last_offset_of_final
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs
@@ -155,7 +162,7 @@ class LogWalk:
         above, run = self.next_offset, None
         for batch in table:
             # (A wrapper's first offset is inside it; it is judged by its last offset.)
-            first, last = batch.last_offset if batch.magic in (0, 1) else batch.base_offset, batch.last_offset
+            first, last = header_offset_of(batch), batch.last_offset
             if first >= above and last >= first:
                 above, run = last + 1, None
             elif run is None:

@@ -118,18 +118,12 @@ def _array(column: Column, buffers: Iterator[Buffers]) -> Any:
             type_, length, found, null_count=-1 if validity is not None else 0, children=arrays)
 
     match column:
-        case Struct():
-            return made(column.type, [field for _, field in column.fields])
-        case Repeated():
-            return made(column.type, [column.items])
-        case MapColumn():
-            return made(column.type, [column.entries])
         case UuidColumn():
             return pyarrow.ExtensionArray.from_storage(column.type, made(pyarrow.binary(16)))
         case EnumColumn():
             return pyarrow.DictionaryArray.from_arrays(
                 made(pyarrow.int32()), pyarrow.array(column.symbols, pyarrow.string()))
-    return made(column.type)
+    return made(column.type, _parts(column))
 
 
 # --- programs -----------------------------------------------------------------------------------------
