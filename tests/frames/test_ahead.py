@@ -25,14 +25,31 @@ def test_results_come_in_the_order_of_the_work_however_long_each_takes(threads):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_no_more_than_one_result_beyond_the_threads_is_made_ahead(threads):
-    begun, ahead = [], threads if threads > 1 else 0
+def test_no_more_than_two_results_for_each_thread_are_made_ahead(threads):
+    begun, ahead = [], 2 * threads - 1 if threads > 1 else 0
     results = in_order((partial(begun.append, n) for n in itertools.count()), threads)
     for taken in range(1, 20):
         next(results)
         wait_for(lambda taken=taken: len(begun) >= taken + ahead)
         assert len(begun) == taken + ahead
     results.close()
+
+
+def test_a_thread_goes_on_while_the_consumer_is_in_a_piece_of_its_own():
+    """The consumer has made one result that is not its turn, and begins another one; then the thread ends its piece."""
+    consumer, begun, by_thread = threading.main_thread(), [], []
+
+    def piece(n):
+        begun.append(n)
+        if threading.current_thread() is not consumer:
+            by_thread.append(len(begun))
+            if len(by_thread) == 1:
+                wait_for(lambda: len(begun) == by_thread[0] + 2)
+        elif by_thread and len(begun) == by_thread[0] + 2:
+            wait_for(lambda: len(by_thread) == 2)
+        return n
+
+    assert list(in_order((partial(piece, n) for n in range(20)), 2)) == list(range(20))
 
 
 def test_all_threads_look_for_their_work_themselves_one_at_a_time(monkeypatch):

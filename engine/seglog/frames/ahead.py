@@ -145,8 +145,9 @@ class _Pieces(Generic[Result]):
 def in_order(work: Iterator[Callable[[], Result]], threads: int) -> Generator[Result, None, None]:
     """Yield the result of each piece of work, in order; an error of `work` is raised after the results before it.
 
-    At most `threads` + 1 results are being made or wait at a time. `threads` - 1 threads run pieces, and so does the
-    consumer's thread while the next result is not ready: if it only waited, each result would cost a switch of threads.
+    At most 2 * `threads` results are being made or wait at a time: with fewer, a thread waits for the consumer, which
+    takes results only between pieces of its own. `threads` - 1 threads run pieces, and so does the consumer's thread
+    while the next result is not ready: if it only waited, each result would cost a switch of threads.
     All of them iterate over `work`, one at a time: a thread that has taken a piece lets the next one take its own, and
     runs the piece. With `threads` = 1 everything happens in the consumer's thread. Close this before `work`.
     """
@@ -156,7 +157,7 @@ def in_order(work: Iterator[Callable[[], Result]], threads: int) -> Generator[Re
         return
     pieces = _Pieces(work, threads - 1)
     try:
-        for _ in range(threads + 1):
+        for _ in range(2 * threads):
             pieces.permit()
         while (place := pieces.first()) is not None:
             while not place.pending.acquire(blocking=False):
