@@ -7,13 +7,13 @@ import stat
 import subprocess
 import sys
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import seglog
-from seglog.attach import desk
+from seglog.attach import desk, shared_handle
 from seglog.attach.shared_queue import open_beside
 from seglog.errors import (
     InvalidArgumentError,
@@ -23,12 +23,18 @@ from seglog.errors import (
     QueueFullError,
     StorageError,
 )
+from seglog.fs import local_socket
+from seglog.fs.lock import writer_of
 from seglog.metrics import PROCESS
 from seglog.queue.lane import Lane
 from support.told_process import Other
 from support.waiting import wait_for
 
 CONSUMERS = 1000 if os.environ.get("SEGLOG_TORTURE") else 50
+
+
+class Stop(Exception):
+    """From a signal."""
 
 
 @pytest.fixture
@@ -397,12 +403,79 @@ def tell():
 
 
 def test_a_queue_that_was_opened_for_one_process_is_locked_for_those_that_attach(path, monkeypatch):
-    from seglog.attach import shared_queue
-
-    monkeypatch.setattr(shared_queue, "_OPENING_S", 0.1)
+    monkeypatch.setattr(shared_handle, "OPENING_S", 0.1)
     with Other(path, "jobs = seglog.Queue(path)"), pytest.raises(LogLockedError) as told:
         seglog.Queue(path, attach=True)
     assert "attach=True" in told.value.hint
+
+
+def test_a_process_waits_for_one_that_opens_the_queue_however_long_that_takes(path, monkeypatch):
+    """Its journal may be large, or a recovery due."""
+    monkeypatch.setattr(shared_handle, "OPENING_S", 0.1)
+    slow = "seglog.Queue; from seglog.queue import queue as q; o = q.OwnedQueue.__init__; " \
+        "q.OwnedQueue.__init__ = lambda *a, **k: (o(*a, **k), time.sleep(1.5))[0]"
+    seglog.Queue(path).close()
+    with Other(path, None) as owner:
+        owner.does(slow)
+        owner.tell("jobs = seglog.Queue(path, attach=True)")
+        wait_for(lambda: writer_of(path) is not None)
+        with seglog.Queue(path, attach=True) as jobs:
+            assert not jobs.is_owner
+            owner.answer()
+
+
+@pytest.mark.usefixtures("no_collector_hooks")
+def test_an_interrupt_ends_the_wait_for_a_process_that_opens_the_queue(path):
+    path.mkdir()
+
+    def stop(*_):
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with local_socket.turn_to_open(path) as is_mine:
+            assert is_mine
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(Stop):
+                seglog.Queue(path, attach=True)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    seglog.Queue(path, attach=True).close()
+
+
+def test_closing_wakes_calls_that_wait_for_an_owner_that_is_stopped(owner, path):
+    """Also those whose connection is just being made."""
+    jobs = seglog.Queue(path, attach=True)
+    owner.stop()
+    raised = []
+
+    def call(work):
+        try:
+            work()
+        except LogClosedError as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=call, args=(work,)) for work in (
+        lambda: jobs.put(b"x"), jobs.get, jobs.stats, lambda: jobs.get_many(5), jobs.flush)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: len(jobs._role._busy) == len(threads))
+    jobs.close()
+    for thread in threads:
+        thread.join(30)
+    assert len(raised) == len(threads)
+
+
+@pytest.mark.parametrize("is_owner", [False, True])
+def test_the_last_moment_of_datetime_is_a_time_in_every_process(owner, jobs, is_owner):
+    at = "__import__('datetime').datetime.max.replace(tzinfo=__import__('datetime').timezone.utc)"
+    if is_owner:
+        owner.does(f"jobs.put(b'x', at={at})")
+    else:
+        jobs.put(b"x", at=datetime.max.replace(tzinfo=UTC))
+    [job] = jobs.peek()
+    assert job.due_at.replace(microsecond=0) == datetime.max.replace(microsecond=0, tzinfo=UTC)
 
 
 def test_a_queue_that_is_shared_is_locked_for_those_that_do_not_attach(owner, path):
@@ -527,10 +600,6 @@ def test_an_interpreter_that_ends_without_closing_ends_at_once_and_gives_its_job
         ends()
         with seglog.Queue(path, attach=True) as jobs:
             assert jobs.get(timeout=60).attempt == 2
-
-
-class Stop(Exception):
-    """From a signal."""
 
 
 @pytest.mark.usefixtures("no_collector_hooks")

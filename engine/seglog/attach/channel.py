@@ -18,6 +18,7 @@ from seglog.errors import ProtocolError
 from seglog.fs.local_socket import peer_of
 
 VERSION = 1
+# In the directory of a queue; attach.shared_log has that of a log.
 SOCKET = "queue.sock"
 HEADER_BYTES_MAX = 16 << 20
 VALUES_BYTES_MAX = 64 << 20
@@ -45,7 +46,7 @@ class Channel:
         if uid not in (os.geteuid(), 0):
             raise ProtocolError(
                 f"the other side of the socket is a process of user {uid}",
-                hint="run all processes that share a queue as the same user",
+                hint="run all processes that share it as the same user",
             )
         return pid
 

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from seglog.attach.channel import SOCKET, VERSION, Channel, GoneError, Header
+from seglog.attach.channel import VERSION, Channel, GoneError, Header
 from seglog.attach.errors_sent import error_received
 from seglog.errors import ForkedHandleError, LogClosedError, ProtocolError
 from seglog.fs import local_socket
@@ -19,22 +19,25 @@ HELLO_S = 30.0
 class Client:
     """The connections to one owner. Thread-safe."""
 
-    def __init__(self, directory: Path, holder: str, held: list[list[object]]) -> None:
+    def __init__(self, directory: Path, socket_name: str, holder: str, held: list[list[object]]) -> None:
         """`held`: the jobs of this process: [id, attempt, seconds that the lease lasts]. Raises OSError if nobody
         listens, GoneError, TimeoutError, ProtocolError, UnsupportedVersionError."""
         self._directory = directory
+        self._socket_name = socket_name
         self._holder = holder
         self._is_ended = False
         self._spare: list[Channel] = []
         self._busy: set[Channel] = set()
         self._main, hello = self._connect(None, is_main=True, held=held)
-        self.positions = _positions(hello.get("positions"))
+        self._busy.discard(self._main)
         owner = hello.get("owner")
         if not isinstance(owner, str):
             raise ProtocolError("not the answer of a seglog process")
         # Its id, as a holder of jobs.
         self.owner = owner
-        # Its options of the queue; none from a process of a version that does not send them.
+        # All that it said of itself.
+        self.greeting = hello
+        # Its options; none from a process of a version that does not send them.
         options = hello.get("options")
         self.options: dict[str, object] = options if isinstance(options, dict) else {}
 
@@ -43,9 +46,13 @@ class Client:
     ) -> tuple[Channel, Header]:
         now = time.monotonic()
         deadline = now + HELLO_S if is_main else until
-        timeout_s = None if deadline is None else max(deadline - now, 0.001)
-        channel = Channel(local_socket.connect(self._directory, SOCKET, timeout_s))
+        # (Never without a limit: an owner that is stopped accepts nothing, and then no `end` would be seen.)
+        timeout_s = HELLO_S if deadline is None else max(deadline - now, 0.001)
+        channel = Channel(local_socket.connect(self._directory, self._socket_name, timeout_s))
+        self._busy.add(channel)     # from here on `end` ends it
         try:
+            if self._is_ended:
+                raise GoneError
             channel.check_peer()
             channel.send(
                 {"hello": "seglog", "version": VERSION, "holder": self._holder, "is_main": is_main, "held": held or []},
@@ -57,7 +64,7 @@ class Client:
             if hello.get("version") != VERSION:
                 raise ProtocolError("not the answer of a seglog process")
         except BaseException:
-            channel.close()
+            self._drop(channel)
             raise
         return channel, hello
 
@@ -96,6 +103,8 @@ class Client:
             try:
                 channel = self._connect(deadline, is_main=False)[0]
             except TimeoutError:
+                if deadline is None:
+                    raise GoneError from None
                 raise
             except OSError:
                 raise GoneError from None
@@ -121,13 +130,3 @@ class Client:
     def close(self) -> None:
         """After `end`, and when `wait_for_end` has returned."""
         self._main.close()
-
-
-def _positions(sent: object) -> dict[int, list[int]]:
-    if not isinstance(sent, dict):
-        raise ProtocolError("not the answer of a seglog process")
-    try:
-        found = {int(priority): [int(number) for number in at] for priority, at in sent.items()}
-    except (TypeError, ValueError):
-        raise ProtocolError("not the answer of a seglog process") from None
-    return found

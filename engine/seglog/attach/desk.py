@@ -69,12 +69,13 @@ class Desk:
 
     # --- holders -----------------------------------------------------------------------------
 
-    def positions(self) -> dict[str, list[int]]:
-        """The last entry of each priority."""
-        return {
+    def greeting(self) -> Header:
+        """As AnyDesk; `positions`: the last entry of each priority."""
+        positions = {
             str(priority): list(lane.managed_ledger.last_position or EARLIEST)
             for priority, lane in self.queue._lanes.copy().items()
         }
+        return {"positions": positions, "owner": self.owner, "options": self.options}
 
     def hold(self, gone: str | None) -> None:
         """After the owner died: keep jobs that others may have for them, who come back soon (`adopt`). `gone`: the
@@ -271,7 +272,9 @@ class Desk:
         return {}, []
 
     def _nack(self, holder: str, header: Header, values: list[bytes]) -> Answer:
-        reason, is_late_allowed = header.get("reason"), header.get("is_late_allowed") is True
+        reason = header.get("reason")
+        # (A call that is made again may have been done.)
+        is_late_allowed = header.get("is_late_allowed") is True or header.get("is_again") is True
         if not isinstance(reason, str):
             raise ProtocolError("a reason must be text")
         try:

@@ -1,22 +1,23 @@
-"""The owner's side: a socket in the queue's directory, and a thread for each connection.
+"""The owner's side: a socket in the directory, and a thread for each connection.
 
     connection "holder"     one for each process that is attached; its end is the end of the process
     connection "calls"      as many as threads of that process call at once: a frame, then its answer
 
-A thread waits in the queue itself for a job, as one of this process does.
+A thread waits in the queue itself for a job, and in the log for the disk, as one of this process does.
 """
 import errno
 import os
 import resource
 import socket
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from seglog._kernels.quick_lock import QuickLock
 from seglog._kernels.shield import start_thread, work_in_background
-from seglog.attach.channel import SOCKET, VERSION, Channel, GoneError, Header
-from seglog.attach.desk import Desk
+from seglog.attach.channel import VERSION, Channel, GoneError, Header
 from seglog.attach.errors_sent import error_sent
 from seglog.errors import ProtocolError, SeglogError, UnsupportedVersionError
 from seglog.fs import local_socket
@@ -30,14 +31,38 @@ _HELLO_S = 30.0
 _CONNECTIONS_MAX = 4096
 
 
+class AnyDesk(Protocol):
+    """What answers the calls of the others: attach.desk of a queue, attach.log_desk of a log. Thread-safe."""
+
+    def greeting(self) -> Header:
+        """What a process is told that attaches: `owner`, the id of this process, `options`, to be compared, and more.
+        """
+
+    def answer(self, holder: str, header: Header, values: list[bytes]) -> tuple[Header, list[bytes]]:
+        """Do what a frame asks for. Raises ProtocolError for one that no seglog sends, and what the call raises."""
+
+    def adopt(self, holder: str, held: object) -> None:
+        """A process is here, and says what it has. Raises ProtocolError."""
+
+    def drop(self, holder: str) -> None:
+        """A process is gone."""
+
+    def release_unsent(self, holder: str, header: Header) -> None:
+        """This answer to a `get` could not be sent."""
+
+    def end_unheard(self, holder: str, ids: Sequence[str]) -> None:
+        """A connection ended after these jobs were sent by it."""
+
+
 class DeskServer:
     """Listens from the beginning until `stop`."""
 
-    def __init__(self, directory: Path, desk: Desk) -> None:
+    def __init__(self, directory: Path, socket_name: str, desk: AnyDesk) -> None:
         self._directory = directory
+        self._socket_name = socket_name
         self._desk = desk
         self._pid = os.getpid()
-        self._listener = local_socket.listen(directory, SOCKET)
+        self._listener = local_socket.listen(directory, socket_name)
         self._is_stopped = False
         self._connections_max = _connections_max()
         # Guards the two below.
@@ -123,18 +148,14 @@ class DeskServer:
             raise ProtocolError("not the first frame of a seglog process")
         if hello.get("version") != VERSION:
             error = UnsupportedVersionError(
-                f"the process that has the queue speaks version {VERSION}, not {repr(hello.get('version'))[:20]}",
-                file=self._directory, hint="run the same version of seglog in all processes that share a queue",
+                f"the owner speaks version {VERSION}, not {repr(hello.get('version'))[:20]}",
+                file=self._directory, hint="run the same version of seglog in all processes that share it",
             )
             channel.send({"error": error_sent(error)}, deadline=deadline)
             raise GoneError
         if hello.get("is_main") is True:
             self._desk.adopt(holder, hello.get("held", []))
-        answer = {
-            "version": VERSION, "positions": self._desk.positions(), "owner": self._desk.owner,
-            "options": self._desk.options,
-        }
-        channel.send(answer, deadline=deadline)
+        channel.send({**self._desk.greeting(), "version": VERSION}, deadline=deadline)
         return holder, hello.get("is_main") is True
 
     def _watch(self, channel: Channel, holder: str) -> None:
@@ -188,7 +209,7 @@ class DeskServer:
         PROCESS_END.remove(self)
         if self._pid != os.getpid():
             return
-        local_socket.remove(self._directory, SOCKET)
+        local_socket.remove(self._directory, self._socket_name)
         self._end_connections()
 
     def _end_connections(self) -> None:

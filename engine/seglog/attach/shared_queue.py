@@ -3,9 +3,7 @@
     owner       OwnedQueue ── Desk ── DeskServer ── socket
     attached    Client ── socket
 
-When the owner closes it or dies, its connections end. A thread of each attached process waits for that: one of them
-gets the lock of the directory and is the owner then, the others attach to it, and present the jobs that they have.
-Calls that were under way are made again.
+How the owner changes is in attach.shared_handle. The others attach to a new owner, and present the jobs that they have.
 """
 import functools
 import inspect
@@ -15,30 +13,26 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from seglog._kernels.quick_lock import LockCondition, QuickLock
-from seglog._kernels.shield import shielded, start_thread, work_in_background
 from seglog.attach.attached_job import AttachedDeadJob, AttachedJob, jobs_received
 from seglog.attach.channel import FRAME_JOBS, SOCKET, VALUES_BYTES_MAX, GoneError, Header
 from seglog.attach.client import Client
 from seglog.attach.desk import Desk
 from seglog.attach.server import DeskServer
+from seglog.attach.shared_handle import LOOK_AGAIN_S, Owner, SharedHandle
 from seglog.clock import Clock, SystemClock
 from seglog.errors import (
-    ForkedHandleError,
     InvalidArgumentError,
     LogClosedError,
     LogLockedError,
     ProtocolError,
     RecordTooLargeError,
-    SeglogError,
     StorageError,
 )
 from seglog.fs import local_socket
 from seglog.ledger.message_batch import HINT_OF_VALUE
 from seglog.logger import Logger
-from seglog.process_end import PROCESS_END
 from seglog.queue import queue as plain
 from seglog.queue.dead import DeadJobs
 from seglog.queue.job import DeadJob, Job
@@ -52,21 +46,10 @@ if TYPE_CHECKING:
 
 logger = Logger("seglog")
 
-# How long an opening, and a takeover, wait for a process that has the lock and does not listen yet.
-_OPENING_S, _TAKEOVER_S = 5.0, 60.0
-_LOOK_AGAIN_S = 0.01
-# When a call is made again whose connection ended, though the owner has not.
-_RETRY_S = 0.5
 # How long a command waits for somebody to take a queue over whose owner was killed.
 _SOON_S = 0.5
 # How much longer than the timeout of a call its process waits for the owner, which may be stopped.
 _GRACE_S = 2.0
-
-
-class _Owner(NamedTuple):
-    queue: OwnedQueue
-    desk: Desk
-    server: DeskServer
 
 
 class Queue(OwnedQueue):
@@ -81,8 +64,11 @@ class Queue(OwnedQueue):
             return super().__new__(SharedQueue if attach and cls is Queue else cls)
 
 
-class SharedQueue(Queue):
+class SharedQueue(SharedHandle[OwnedQueue], Queue):
     """A Queue for several processes: made by Queue(path, attach=True), with its arguments and methods."""
+
+    noun = "queue"
+    socket_name = SOCKET
 
     def __init__(
         self, path: str | os.PathLike[str], *, attach: bool = True, is_command: bool = False, **options: Any
@@ -103,21 +89,13 @@ class SharedQueue(Queue):
         )
         self._lease_ns = checked.lease_ns
         self._clock: Clock = options.get("clock") or SystemClock()
-        self._pid = os.getpid()
-        self._holder = os.urandom(16).hex()
         self._home = _Home(self, checked.reraise)
         # Of this process: the jobs that it has and has not finished.
         self._held: weakref.WeakSet[AttachedJob] = weakref.WeakSet()
         # The number of the next put, and the last entry of each priority that is known.
         self._put_number = 0
         self._known: dict[int, list[int]] = {}
-        # Guards `_role`; calls wait on it while there is none.
-        self._guard = QuickLock()
-        self._changed_role = LockCondition(self._guard)
-        self._role: _Owner | Client | SeglogError | None = None
-        self._is_closed = self._is_ending = False
-        self._has_thread = False
-        shielded(self._begin)
+        self._share()
         plain.OPEN.add(self)
 
     def __repr__(self) -> str:
@@ -125,45 +103,9 @@ class SharedQueue(Queue):
         what = "closed" if self._is_closed else "attached" if isinstance(role, Client) else "owner"
         return f"<Queue {self.path.name}: {what}>"
 
-    @property
-    def is_owner(self) -> bool:
-        """Whether it is this process that does the work of all."""
-        return isinstance(self._role, _Owner)
+    # --- as the owner, and attached ---------------------------------------------------------------
 
-    # --- roles -------------------------------------------------------------------------------
-
-    def _begin(self) -> None:
-        self._role = role = self._found_role(_OPENING_S)
-        if isinstance(role, Client):
-            self._has_thread = True
-            PROCESS_END.add(self)
-            start_thread(self._stay, (role,))
-
-    def _found_role(self, patience_s: float, gone: str | None = None) -> "_Owner | Client":
-        """Attach to the owner, or be it. `gone`: the owner that this process was attached to. Raises what Queue
-        raises."""
-        ends = time.monotonic() + patience_s
-        while True:
-            try:
-                client = Client(self.path, self._holder, self._presented())
-                self._compare(client.options)
-                return client
-            except (OSError, GoneError, ProtocolError) as error:
-                if isinstance(error, ProtocolError):
-                    raise
-            try:
-                return self._owner(gone)
-            except LogLockedError as error:
-                # It has the lock, and does not listen yet.
-                if time.monotonic() >= ends or self._is_ending:
-                    error.hint = (
-                        "the process that has it must open it with attach=True as well, as the same user and on the "
-                        "same machine, and must not be stopped"
-                    )
-                    raise
-            time.sleep(_LOOK_AGAIN_S)
-
-    def _owner(self, gone: str | None) -> _Owner:
+    def _open_owned(self, gone: str | None) -> Owner[OwnedQueue]:
         queue = OwnedQueue(self.path, **self._opening)
         try:
             desk = Desk(queue, self._holder, options_sent(self._opening))
@@ -171,14 +113,16 @@ class SharedQueue(Queue):
             if gone is not None or os.path.lexists(self.path / SOCKET):
                 desk.hold(gone)
             desk.adopt(self._holder, self._presented())
-            return _Owner(queue, desk, DeskServer(self.path, desk))
+            return Owner(queue, desk, DeskServer(self.path, SOCKET, desk))
         except BaseException:
             queue.close()
             raise
 
-    def _compare(self, of_owner: dict[str, object]) -> None:
-        """Warn of options that differ from the owner's: they have no effect, until this process is the owner."""
-        own = options_sent(self._opening)
+    def _compare(self, client: Client) -> None:
+        """Note where the queue ends. Warn of options that differ from the owner's: they have no effect, until this
+        process is the owner."""
+        self._known_at_first = _positions(client.greeting.get("positions"))
+        own, of_owner = options_sent(self._opening), client.options
         differing = [
             f"{name} is {own[name]!r} here and {repr(of_owner[name])[:80]} there"
             for name in own if name in of_owner and own[name] != of_owner[name]
@@ -201,109 +145,6 @@ class SharedQueue(Queue):
     def _now_s(self) -> float:
         """By the clock that leases are measured with, which stands still in tests."""
         return self._clock.monotonic_ns() / 1e9
-
-    def _stay(self, client: Client) -> None:
-        """The thread of an attached process: wait for the end of the owner, take over or attach again."""
-        work_in_background()
-        try:
-            while True:
-                client.wait_for_end()
-                if self._is_ending:
-                    return
-                self._set_role(None)
-                client.end()
-                client.close()
-                try:
-                    role: _Owner | Client | SeglogError = self._found_role(_TAKEOVER_S, client.owner)
-                except SeglogError as error:
-                    role = error
-                except Exception as error:
-                    logger.exception("%s: the queue could not be taken over", self.path)
-                    role = StorageError(f"the queue could not be taken over: {error!r}", file=self.path)
-                if not self._set_role(role):
-                    # It was closed meanwhile.
-                    if isinstance(role, _Owner):
-                        _close_owner(role)
-                    elif isinstance(role, Client):
-                        role.end()
-                        role.close()
-                    return
-                if not isinstance(role, Client):
-                    return
-                client = role
-        finally:
-            client.close()
-            PROCESS_END.remove(self)
-            with self._guard:
-                self._has_thread = False
-                self._changed_role.notify()
-
-    def _set_role(self, role: "_Owner | Client | SeglogError | None") -> bool:
-        """False: it was closed."""
-        with self._guard:
-            if self._is_ending:
-                return False
-            self._role = role
-            self._changed_role.notify()
-            return True
-
-    def _role_now(self, deadline: float | None, gone: "Client | None" = None) -> "_Owner | Client":
-        """The role, once there is one that is not the `gone`. Raises TimeoutError."""
-        if self._pid != os.getpid():
-            raise ForkedHandleError(f"the queue belongs to process {self._pid}, which forked this one", file=self.path)
-        with self._changed_role:
-            while True:
-                seen = self._changed_role.number
-                if self._is_closed:
-                    raise LogClosedError("the queue was closed", file=self.path)
-                role = self._role
-                if isinstance(role, SeglogError):
-                    raise role.with_traceback(None)
-                if role is not None and role is not gone:
-                    return role
-                left_s = None if deadline is None else deadline - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    raise TimeoutError
-                self._changed_role.wait(seen, left_s)
-
-    def _role_after(self, gone: Client, deadline: float | None) -> "_Owner | Client":
-        """The role after a connection ended. If the owner is still there, it has too many for now: the same."""
-        soon = time.monotonic() + _RETRY_S
-        try:
-            return self._role_now(soon if deadline is None else min(soon, deadline), gone)
-        except TimeoutError:
-            return self._role_now(deadline)
-
-    def _owned(self) -> OwnedQueue | None:
-        """The queue itself, if this process owns it. Waits while that is being settled."""
-        role = self._role
-        if not isinstance(role, _Owner) or self._is_closed:
-            try:
-                role = self._role_now(None)
-            except TimeoutError:
-                raise AssertionError from None
-        return role.queue if isinstance(role, _Owner) else None
-
-    def _ask(
-        self, header: Callable[[], Header] | Header, values: "list[bytes] | None" = None,
-        deadline: float | None = None,
-    ) -> tuple[Header, list[bytes]]:
-        """Ask the owner, or the queue if this process owns it by now. If the owner goes meanwhile, ask the next one.
-        Raises TimeoutError after `deadline`."""
-        gone: Client | None = None
-        while True:
-            role = self._role_now(deadline) if gone is None else self._role_after(gone, deadline)
-            asked = header() if callable(header) else header
-            if gone is not None:
-                asked = {**asked, "is_again": True}
-                if asked["call"] == "nack":
-                    asked["is_late_allowed"] = True     # it may have been done
-            if isinstance(role, _Owner):
-                return role.desk.answer(self._holder, asked, values or [])
-            try:
-                return role.ask(asked, values or [], deadline)
-            except GoneError:
-                gone = role
 
     # --- putting -----------------------------------------------------------------------------
 
@@ -407,8 +248,7 @@ class SharedQueue(Queue):
         return ids
 
     def _known_by_client(self, priority: int) -> list[int] | None:
-        role = self._role
-        return role.positions.get(priority) if isinstance(role, Client) else None
+        return self._known_at_first.get(priority)
 
     def _know(self, priority: int, id_: str) -> None:
         ledger_id, entry_id, *_ = map(int, id_.rpartition("/")[2].split(":"))
@@ -444,8 +284,9 @@ class SharedQueue(Queue):
 
         while True:
             role = self._role
-            if isinstance(role, _Owner) and not self._is_closed:
-                return role.queue._take(count, None if ends is None else max(ends - time.monotonic(), 0), lease)
+            if isinstance(role, Owner) and not self._is_closed:
+                queue: OwnedQueue = role.opened
+                return queue._take(count, None if ends is None else max(ends - time.monotonic(), 0), lease)
             try:
                 answer, values = self._ask_for_jobs(header, None if ends is None else ends + _GRACE_S)
             except TimeoutError:
@@ -461,20 +302,21 @@ class SharedQueue(Queue):
 
     def _take_wanted(self, wanted: Callable[[], int]) -> list[Job]:
         role = self._role
-        if isinstance(role, _Owner) and not self._is_closed:
-            return role.queue._take_wanted(wanted)
+        if isinstance(role, Owner) and not self._is_closed:
+            queue: OwnedQueue = role.opened
+            return queue._take_wanted(wanted)
         return self._take(max(wanted(), 1), None, None)
 
     def _wake_takers(self) -> bool:
         role = self._role
-        return isinstance(role, _Owner) and role.queue._wake_takers()
+        return isinstance(role, Owner) and role.opened._wake_takers()
 
     def _ask_for_jobs(
         self, header: Callable[[], Header], deadline: float | None
     ) -> "tuple[Header | None, list[bytes]]":
         """The answer of an owner; None if this process is the owner now."""
         role = self._role_now(deadline)
-        if isinstance(role, _Owner):
+        if isinstance(role, Owner):
             return None, []
         try:
             return role.ask(header(), [], deadline)
@@ -574,49 +416,6 @@ class SharedQueue(Queue):
 
     # --- the end -----------------------------------------------------------------------------
 
-    @property
-    def closed(self) -> bool:
-        return self._is_closed
-
-    def close(self) -> None:
-        """Close it: if this process owns it, another one that is attached takes over, and jobs that this one has are
-        delivered again. Idempotent."""
-        self._is_closed = True
-        shielded(self._close_role)
-
-    def _close_role(self) -> None:
-        if self._pid != os.getpid():
-            role = self._role
-            if isinstance(role, _Owner):
-                role.server.stop()
-                role.queue.close()
-            return
-        with self._guard:
-            self._is_ending = True
-            role, self._role = self._role, None
-            self._changed_role.notify()
-        if isinstance(role, _Owner):
-            _close_owner(role)
-        elif isinstance(role, Client):
-            role.end()
-        self.await_end(30.0)
-
-    def write_out(self) -> None:
-        """At the end of the process. Nothing is kept in memory."""
-
-    def end_soon(self) -> None:
-        """At the end of the process: the thread of an attached one ends."""
-        self._is_ending = True
-        role = self._role
-        if isinstance(role, Client):
-            role.end()
-
-    def await_end(self, timeout_s: float) -> None:
-        """Return when the thread of an attached process has ended, but after `timeout_s` at the latest."""
-        ends = time.monotonic() + timeout_s
-        while self._has_thread and time.monotonic() < ends:
-            time.sleep(0.001)
-
 
 def open_beside(path: Path, **options: Any) -> OwnedQueue:
     """For a command: attach to the program that shares the queue, with the arguments of Queue; open it for this process
@@ -630,7 +429,7 @@ def open_beside(path: Path, **options: Any) -> OwnedQueue:
             # Its owner was killed: others that are attached take over within this time.
             if time.monotonic() >= ends:
                 break
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(LOOK_AGAIN_S)
         else:
             return SharedQueue(path, is_command=True, **options)
     try:
@@ -752,19 +551,21 @@ OF_THE_OWNER = (
 )
 
 
-def _close_owner(owner: _Owner) -> None:
-    owner.server.stop()
-    try:
-        owner.queue.close()
-    finally:
-        owner.server.close()
-
-
 def _stats_of(answer: Header) -> QueueStats:
     try:
         return QueueStats(**answer["stats"])
     except (KeyError, TypeError):
         raise ProtocolError("the answer with the numbers of jobs lacks some") from None
+
+
+def _positions(sent: object) -> dict[int, list[int]]:
+    if not isinstance(sent, dict):
+        raise ProtocolError("not the answer of a seglog process")
+    try:
+        found = {int(priority): [int(number) for number in at] for priority, at in sent.items()}
+    except (TypeError, ValueError):
+        raise ProtocolError("not the answer of a seglog process") from None
+    return found
 
 
 def _count(answer: Header) -> int:

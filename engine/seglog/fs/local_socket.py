@@ -5,6 +5,7 @@ and a socket to connect to by one of its own.
 """
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import stat
@@ -21,6 +22,7 @@ _PEER = struct.Struct("3i")     # struct ucred: pid, uid, gid
 _BACKLOG = 128
 # Every socket of this process: a forked child that kept one open would keep the peer from noticing the end of this one.
 _OPEN: "weakref.WeakSet[socket.socket]" = weakref.WeakSet()
+_TURNS: "weakref.WeakSet[_Turn]" = weakref.WeakSet()
 
 
 def listen(directory: AnyPath, name: str) -> socket.socket:
@@ -67,6 +69,42 @@ def remove(directory: AnyPath, name: str) -> None:
         os.unlink(os.path.join(directory, name))
 
 
+@contextlib.contextmanager
+def turn_to_open(directory: AnyPath) -> Iterator[bool]:
+    """Whether no other process is in such a block just now, for the same directory: it is about to own what is there,
+    and to listen. It lasts as long as that takes. True also where the system does not tell.
+
+    A lock of the directory itself (flock): it needs no file, and goes with its process.
+    """
+    try:
+        found = _Turn(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError:     # the directory is still to be made
+        yield True
+        return
+    try:
+        try:
+            fcntl.flock(found.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_mine = True
+        except OSError as error:    # NFS has no such lock of a directory
+            is_mine = error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN)
+        yield is_mine
+    finally:
+        found.close()
+
+
+class _Turn:
+    """A descriptor of a directory, which a forked child closes: it would keep the lock."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        _TURNS.add(self)
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
 def noted(one: socket.socket) -> socket.socket:
     """Close it in children that are forked from now on."""
     _OPEN.add(one)
@@ -100,6 +138,9 @@ def _forked() -> None:
     for one in list(_OPEN):
         one.close()
     _OPEN.clear()
+    for turn in list(_TURNS):
+        turn.close()
+    _TURNS.clear()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -71,9 +71,8 @@ def time_ms(what: str, value: datetime | str, now_ms: int) -> int:
     since = value - datetime(1970, 1, 1, tzinfo=UTC)
     if since < timedelta(0):
         raise InvalidArgumentError(f"{what} must be in 1970 or later, not {value}")
-    return -(since // timedelta(milliseconds=-1)) if since % timedelta(milliseconds=1) else since // timedelta(
-        milliseconds=1
-    )
+    # (datetime.max would be rounded to the year 10000, which no datetime holds.)
+    return min(-(since // timedelta(milliseconds=-1)), _LATEST_MS)
 
 
 def checked_options(

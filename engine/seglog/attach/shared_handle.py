@@ -1,0 +1,315 @@
+"""What a queue and a log that several processes have open have in common: which of them owns it, and how that changes.
+
+    owner       what is opened ── desk ── DeskServer ── socket
+    attached    Client ── socket
+
+The first process that opens it owns it, the others attach to it by a socket in its directory. When the owner closes it
+or dies, its connections end. A thread of each attached process waits for that: one of them gets the lock of the
+directory and is the owner then, the others attach to that one. Calls that were under way are made again.
+"""
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+from seglog._kernels.quick_lock import LockCondition, QuickLock
+from seglog._kernels.shield import shielded, start_thread, work_in_background
+from seglog.attach.channel import GoneError, Header
+from seglog.attach.client import Client
+from seglog.attach.server import AnyDesk, DeskServer
+from seglog.errors import (
+    ForkedHandleError,
+    LogClosedError,
+    LogLockedError,
+    ProtocolError,
+    SeglogError,
+    StorageError,
+)
+from seglog.fs import local_socket
+from seglog.logger import Logger
+from seglog.process_end import PROCESS_END
+
+logger = Logger("seglog")
+
+# How long an opening, and a takeover, wait for a process that has the lock and neither listens nor is about to.
+OPENING_S, TAKEOVER_S = 5.0, 60.0
+LOOK_AGAIN_S = 0.01
+# When a call is made again whose connection ended, though the owner has not.
+_RETRY_S = 0.5
+
+
+class Ownable(Protocol):
+    """What a process owns."""
+
+    def close(self) -> None: ...
+
+
+Opened = TypeVar("Opened", bound=Ownable)
+
+
+class Owner(NamedTuple, Generic[Opened]):
+    """The role of the process that owns it: what it has open, and what answers the others."""
+
+    opened: Opened
+    desk: AnyDesk
+    server: DeskServer
+
+    def close(self) -> None:
+        """Another process that is attached takes over."""
+        self.server.stop()
+        try:
+            self.opened.close()
+        finally:
+            self.server.close()
+
+
+class SharedHandle(Generic[Opened]):
+    """One process's part of it. Thread-safe.
+
+    A class below says what it is (`noun`, `socket_name`), opens it (`_open_owned`), and is begun by `_share`.
+    """
+
+    path: Path
+    noun: ClassVar[str]
+    socket_name: ClassVar[str]
+
+    def _share(self) -> None:
+        """Attach, or be the owner: at the end of the constructor. Waits while another process opens it, so as to share
+        it. Raises what opening raises."""
+        self._pid = os.getpid()
+        self._holder = os.urandom(16).hex()
+        # Guards `_role`; calls wait on it while there is none.
+        self._guard = QuickLock()
+        self._changed_role = LockCondition(self._guard)
+        self._role: Owner[Opened] | Client | SeglogError | None = None
+        self._is_closed = self._is_ending = False
+        self._has_thread = False
+        look = self._looking(OPENING_S)
+        # (Not shielded as a whole: an interrupt ends the wait.)
+        while not shielded(self._begin, look):
+            time.sleep(LOOK_AGAIN_S)
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether it is this process that does the work of all."""
+        return isinstance(self._role, Owner)
+
+    # --- what a class below does ------------------------------------------------------------------
+
+    def _open_owned(self, gone: str | None) -> Owner[Opened]:
+        """Open it for this process. `gone`: the owner that this process was attached to. Raises LogLockedError."""
+        raise NotImplementedError
+
+    def _compare(self, client: Client) -> None:
+        """This process has attached: look at what the owner said."""
+
+    def _presented(self) -> list[list[object]]:
+        """What this process tells a new owner of itself."""
+        return []
+
+    # --- roles -----------------------------------------------------------------------------------
+
+    def _begin(self, look: "Callable[[], Owner[Opened] | Client | None]") -> bool:
+        self._role = role = look()
+        if isinstance(role, Client):
+            self._has_thread = True
+            PROCESS_END.add(self)
+            start_thread(self._stay, (role,))
+        return role is not None
+
+    def _looking(self, patience_s: float, gone: str | None = None) -> "Callable[[], Owner[Opened] | Client | None]":
+        """Each call attaches to the owner, or is it, or returns None: look again. Raises what opening raises, and
+        LogLockedError after `patience_s`, if who has the lock does not share it."""
+        ends = time.monotonic() + patience_s
+
+        def look() -> Owner[Opened] | Client | None:
+            nonlocal ends
+            try:
+                client = Client(self.path, self.socket_name, self._holder, self._presented())
+                try:
+                    self._compare(client)
+                except BaseException:
+                    client.end()
+                    client.close()
+                    raise
+                return client
+            except (OSError, GoneError, ProtocolError) as error:
+                if isinstance(error, ProtocolError):
+                    raise
+            with local_socket.turn_to_open(self.path) as is_mine:
+                if not is_mine:     # another process opens it so: that may take a recovery
+                    ends = time.monotonic() + patience_s
+                    return None
+                try:
+                    return self._open_owned(gone)
+                except LogLockedError as error:
+                    if time.monotonic() >= ends or self._is_ending:
+                        self._explain(error)
+                        raise
+                    return None
+
+        return look
+
+    def _explain(self, error: LogLockedError) -> None:
+        error.hint = (
+            "the process that has it must open it with attach=True as well, as the same user and on the same machine, "
+            "and must not be stopped"
+        )
+
+    def _found_role(self, patience_s: float, gone: str | None) -> "Owner[Opened] | Client":
+        look = self._looking(patience_s, gone)
+        while (role := look()) is None:
+            if self._is_ending:
+                raise LogClosedError(f"the {self.noun} was closed", file=self.path)
+            time.sleep(LOOK_AGAIN_S)
+        return role
+
+    def _stay(self, client: Client) -> None:
+        """The thread of an attached process: wait for the end of the owner, take over or attach again."""
+        work_in_background()
+        try:
+            while True:
+                client.wait_for_end()
+                if self._is_ending:
+                    return
+                self._set_role(None)
+                client.end()
+                client.close()
+                try:
+                    role: Owner[Opened] | Client | SeglogError = self._found_role(TAKEOVER_S, client.owner)
+                except SeglogError as error:
+                    role = error
+                except Exception as error:
+                    logger.exception("%s: the %s could not be taken over", self.path, self.noun)
+                    role = StorageError(f"the {self.noun} could not be taken over: {error!r}", file=self.path)
+                if not self._set_role(role):
+                    # It was closed meanwhile.
+                    if isinstance(role, Owner):
+                        role.close()
+                    elif isinstance(role, Client):
+                        role.end()
+                        role.close()
+                    return
+                if not isinstance(role, Client):
+                    return
+                client = role
+        finally:
+            client.close()
+            PROCESS_END.remove(self)
+            with self._guard:
+                self._has_thread = False
+                self._changed_role.notify()
+
+    def _set_role(self, role: "Owner[Opened] | Client | SeglogError | None") -> bool:
+        """False: it was closed."""
+        with self._guard:
+            if self._is_ending:
+                return False
+            self._role = role
+            self._changed_role.notify()
+            return True
+
+    def _role_now(self, deadline: float | None, gone: "Client | None" = None) -> "Owner[Opened] | Client":
+        """The role, once there is one that is not the `gone`. Raises TimeoutError."""
+        if self._pid != os.getpid():
+            raise ForkedHandleError(
+                f"the {self.noun} belongs to process {self._pid}, which forked this one", file=self.path
+            )
+        with self._changed_role:
+            while True:
+                seen = self._changed_role.number
+                if self._is_closed:
+                    raise LogClosedError(f"the {self.noun} was closed", file=self.path)
+                role = self._role
+                if isinstance(role, SeglogError):
+                    raise role.with_traceback(None)
+                if role is not None and role is not gone:
+                    return role
+                left_s = None if deadline is None else deadline - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    raise TimeoutError
+                self._changed_role.wait(seen, left_s)
+
+    def _role_after(self, gone: Client, deadline: float | None) -> "Owner[Opened] | Client":
+        """The role after a connection ended. If the owner is still there, it has too many for now: the same."""
+        soon = time.monotonic() + _RETRY_S
+        try:
+            return self._role_now(soon if deadline is None else min(soon, deadline), gone)
+        except TimeoutError:
+            return self._role_now(deadline)
+
+    def _owned(self) -> Opened | None:
+        """What is open, if this process owns it. Waits while that is being settled."""
+        role = self._role
+        if not isinstance(role, Owner) or self._is_closed:
+            try:
+                role = self._role_now(None)
+            except TimeoutError:
+                raise AssertionError from None
+        return role.opened if isinstance(role, Owner) else None
+
+    def _ask(
+        self, header: Callable[[], Header] | Header, values: "list[bytes] | None" = None,
+        deadline: float | None = None,
+    ) -> tuple[Header, list[bytes]]:
+        """Ask the owner, or the desk if this process owns it by now. If the owner goes meanwhile, ask the next one, and
+        say that it is asked again. Raises TimeoutError after `deadline`."""
+        gone: Client | None = None
+        while True:
+            role = self._role_now(deadline) if gone is None else self._role_after(gone, deadline)
+            asked = header() if callable(header) else header
+            if gone is not None:
+                asked = {**asked, "is_again": True}
+            if isinstance(role, Owner):
+                return role.desk.answer(self._holder, asked, values or [])
+            try:
+                return role.ask(asked, values or [], deadline)
+            except GoneError:
+                gone = role
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """Close it: if this process owns it, another one that is attached takes over. Calls that wait raise
+        LogClosedError. Idempotent."""
+        self._is_closed = True
+        shielded(self._close_role)
+
+    def _close_role(self) -> None:
+        if self._pid != os.getpid():
+            role = self._role
+            if isinstance(role, Owner):
+                role.server.stop()
+                role.opened.close()
+            return
+        with self._guard:
+            self._is_ending = True
+            role, self._role = self._role, None
+            self._changed_role.notify()
+        if isinstance(role, Owner):
+            role.close()
+        elif isinstance(role, Client):
+            role.end()
+        self.await_end(30.0)
+
+    def write_out(self) -> None:
+        """At the end of the process. Nothing is kept in memory."""
+
+    def end_soon(self) -> None:
+        """At the end of the process: the thread of an attached one ends."""
+        self._is_ending = True
+        role: Any = self._role
+        if isinstance(role, Client):
+            role.end()
+
+    def await_end(self, timeout_s: float) -> None:
+        """Return when the thread of an attached process has ended, but after `timeout_s` at the latest."""
+        ends = time.monotonic() + timeout_s
+        while self._has_thread and time.monotonic() < ends:
+            time.sleep(0.001)
