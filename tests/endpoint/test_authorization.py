@@ -558,6 +558,16 @@ def test_an_acl_that_kafka_refuses_is_refused_and_the_others_are_created(guarded
     assert len(read_acls(guarded.server.path)) == 1
 
 
+def test_an_acl_of_each_operation_of_kafka_440_can_be_made(guarded):
+    guarded.set()
+    made = m.CreateAclsRequest.AclCreation
+    answer = guarded.asked(m.CreateAclsRequest(creations=[made(
+        resource_type=5, resource_name="writer", resource_pattern_type=3, principal="User:x", host="*", operation=number,
+        permission_type=3) for number in range(2, 16)]), 3, "admin")
+    assert [row.error_code for row in answer.results] == [0] * 14
+    assert len(read_acls(guarded.server.path)) == 14
+
+
 # --- starting ---------------------------------------------------------------------------------------
 
 

@@ -44,6 +44,16 @@ def test_every_decision_is_that_of_kafkas_standard_authorizer(in_memory):
     assert decided == 12_000
 
 
+def test_an_entry_for_all_names_is_about_names_that_begin_with_an_asterisk_too(in_memory):
+    """StandardAuthorizer (4.1.1, 4.4.0) passes over the entry "*" where it is a prefix of a longer name: it would let a
+    client into the group "*x" though all groups are denied to it."""
+    authorizer = Authorizer(OsFileSystem(), in_memory, allow_without_acl=True)
+    asyncio.run(authorizer.change(lambda acls: acls.add(
+        acl_of(["GROUP", "*", "LITERAL", "User:alice", "*", "READ", "DENY"]))))
+    for name in ("*", "*x", "x"):
+        assert not authorizer.allows("User:alice", "10.0.0.1", Operation.READ, ResourceType.GROUP, name), name
+
+
 def test_a_change_that_cannot_be_stored_changes_no_decision(in_memory):
     class FullDisk(OsFileSystem):
         def create(self, *arguments, **more):

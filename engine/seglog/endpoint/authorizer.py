@@ -6,6 +6,9 @@
     an entry that allows it, or what implies it     allowed
     no entry is about the resource                  as allow.everyone.if.no.acl.found says
     otherwise                                       denied
+
+Only of a name that is longer and begins with "*" the class does not ask the entries for "*", so that what they deny is
+allowed there; here they are about every name.
 """
 import asyncio
 from collections.abc import Callable, Iterable
