@@ -116,6 +116,12 @@ def of_config(kind, row, resource_type, name):
     return lambda version: kind(resources=[getattr(kind, row)(resource_type=resource_type, resource_name=name)])
 
 
+def write_markers(version):
+    of = m.WriteTxnMarkersRequest
+    return of(markers=[of.WritableTxnMarker(producer_id=7, topics=[
+        of.WritableTxnMarkerTopic(name="orders", partition_indexes=[0])])])
+
+
 TOPIC_ID = [b""]
 _acl = m.CreateAclsRequest.AclCreation(
     resource_type=2, resource_name="x", principal="User:x", host="*", operation=3, permission_type=3)
@@ -213,6 +219,8 @@ TABLE = {
     "UnregisterBroker": Rule(((ALTER, CLUSTER),), lambda version: m.UnregisterBrokerRequest(broker_id=77)),
     "DescribeTransactions": Rule(
         ((DESCRIBE, ID),), lambda version: m.DescribeTransactionsRequest(transactional_ids=["writer"])),
+    "WriteTxnMarkers": Rule(((ACTION, CLUSTER),), write_markers),
+    "WriteTxnMarkers of an operator": Rule(((ALTER, CLUSTER),), write_markers),
     "ListConfigResources": Rule(
         ((DESCRIBE_CONFIGS, CLUSTER),), lambda version: m.ListConfigResourcesRequest()),
     "ConsumerGroupHeartbeat": Rule(((READ, GROUP), (DESCRIBE, TOPIC)), lambda version: m.ConsumerGroupHeartbeatRequest(
@@ -562,8 +570,8 @@ def test_an_acl_of_each_operation_of_kafka_440_can_be_made(guarded):
     guarded.set()
     made = m.CreateAclsRequest.AclCreation
     answer = guarded.asked(m.CreateAclsRequest(creations=[made(
-        resource_type=5, resource_name="writer", resource_pattern_type=3, principal="User:x", host="*", operation=number,
-        permission_type=3) for number in range(2, 16)]), 3, "admin")
+        resource_type=5, resource_name="writer", resource_pattern_type=3, principal="User:x", host="*",
+        operation=number, permission_type=3) for number in range(2, 16)]), 3, "admin")
     assert [row.error_code for row in answer.results] == [0] * 14
     assert len(read_acls(guarded.server.path)) == 14
 

@@ -204,6 +204,29 @@ def test_a_partition_remembers_no_more_producers_than_the_operator_allows(client
     assert not plain.responses[0].partition_responses[0].error_code
 
 
+def mark(client, topic, producer_id, *partitions, epoch=0, commit=False):
+    of = m.WriteTxnMarkersRequest
+    answer = client.ask(of(markers=[of.WritableTxnMarker(
+        producer_id=producer_id, producer_epoch=epoch, transaction_result=commit,
+        topics=[of.WritableTxnMarkerTopic(name=topic, partition_indexes=list(partitions))])]), 1)
+    return [row.error_code for row in answer.markers[0].topics[0].partitions]
+
+
+@pytest.mark.parametrize("client", [{"seglog.max.partition.producers": FEW}], indirect=True)
+def test_markers_make_no_more_producers_than_a_partition_may_remember(client):
+    assert [mark(client, "orders", n, 0) for n in range(FEW)] == [[0]] * FEW
+    assert mark(client, "orders", FEW, 0) == [Errors.POLICY_VIOLATION]
+    assert mark(client, "orders", 0, 0, 0) == [0]       # a known one; and named twice, it gets one marker
+    assert mark(client, "orders", 0, 0, epoch=1) == [0]
+
+
+@pytest.mark.parametrize("client", [{"seglog.max.producers": FEW}], indirect=True)
+def test_markers_make_no_more_producers_than_all_partitions_may_remember(client):
+    answers = [mark(client, "orders", n, 0)[0] for n in range(4 * FEW)]
+    assert 0 < answers.count(0) <= FEW
+    assert set(answers) == {0, Errors.POLICY_VIOLATION}
+
+
 def produce_as(client, partition, producer_id):
     batch = seglog.build_batch([(b"k", b"v")], producer_id=producer_id, producer_epoch=0, base_sequence=0)
     return client.ask(produce_request("wide", partition, batch), 9).responses[0].partition_responses[0]

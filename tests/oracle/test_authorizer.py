@@ -51,7 +51,8 @@ def odd(seed):
     # No longer name begins with "*": test_authorizer.py of tests/endpoint says why.
     names = ["*", "a*", "", "é", "e\u0301", "été", "orders.", "orders.eu", "Orders", "orders", "hardcode", "hardcod",
              "kafka-cluster", "o" * 300, "\U0001f600", "\U0001f600x", "\ufffd"]
-    principals = ["User:alice", "User:Alice", "user:alice", "User:CN=a,O=b:c", "User:*", "Group:*", "User:été", "Group:alice"]
+    principals = ["User:alice", "User:Alice", "user:alice", "User:CN=a,O=b:c", "User:*", "Group:*", "User:été",
+                  "Group:alice"]
     clients = [one for one in principals if one != "User:*"]     # Kafka fails within if a client is called so
     hosts = ["127.0.0.1", "10.0.0.1", "0:0:0:0:0:0:0:1", "2001:db8:0:0:0:0:0:1"]
     acls = [[

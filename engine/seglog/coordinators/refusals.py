@@ -2,6 +2,7 @@
 from seglog import errors
 from seglog.coordinators.topic_errors import InvalidTopicError, TooManyPartitionsError, TopicExistsError
 from seglog.format import names
+from seglog.log.transactions import CoordinatorFencedError
 from seglog.wire.error_codes import Errors
 
 # The first class that matches counts, so a class comes before its bases. (Errors.forException of a broker's exceptions)
@@ -13,6 +14,7 @@ _CODES: tuple[tuple[type[BaseException], Errors], ...] = (
     (errors.InvalidRecordError, Errors.INVALID_RECORD),
     (errors.OutOfOrderSequenceError, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER),
     (errors.InvalidProducerEpochError, Errors.INVALID_PRODUCER_EPOCH),
+    (CoordinatorFencedError, Errors.TRANSACTION_COORDINATOR_FENCED),
     (errors.InvalidTxnStateError, Errors.INVALID_TXN_STATE),
     (errors.UnsupportedCompressionTypeError, Errors.UNSUPPORTED_COMPRESSION_TYPE),
     (errors.MissingCodecError, Errors.UNSUPPORTED_COMPRESSION_TYPE),

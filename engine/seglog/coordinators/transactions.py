@@ -12,8 +12,9 @@ missing markers. Like the group coordinator, it belongs to the server's loop.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from seglog.clock import Clock
 from seglog.coordinators.coordinator_config import CoordinatorConfig
@@ -37,6 +38,8 @@ from seglog.coordinators.transaction import (
 from seglog.coordinators.transaction_topic import TransactionTopic
 from seglog.errors import InvalidProducerEpochError, InvalidTxnStateError, SeglogError
 from seglog.fs.files import FileSystem
+from seglog.log.append import PendingAppend
+from seglog.log.log import Log
 from seglog.logger import Logger
 from seglog.wire.error_codes import Errors
 from seglog.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -56,6 +59,18 @@ _RECOVERY_WAIT_S = 10.0
 _MARKERS_AT_ONCE = 64
 # Overdue transactions of which a line each is logged in one look; the number of the others is.
 _OVERDUE_LINES = 20
+
+
+
+class OperatorsMarker(NamedTuple):
+    """The end of a producer's transaction, as WriteTxnMarkers tells it."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+
 
 # Gets an error, or NONE with the producer's id and epoch.
 Initialized = Callable[[Errors, int, int], None]
@@ -399,6 +414,57 @@ class TransactionCoordinator:
         if where[0] == OFFSETS_TOPIC:
             self.groups.end_transaction(producer_id, [where[1]], commit=commit)
         return True
+
+    async def write_markers(
+        self, markers: Iterable[tuple[TopicPartition, OperatorsMarker]], may_remember: Callable[[Log, int], bool],
+        pause: Callable[[], Awaitable[None]],
+    ) -> list[Errors]:
+        """Write markers that an operator asks for, whatever the coordinator knows of these transactions; returns when
+        they are durable. `may_remember`: whether a log may remember this producer; `pause`: lets others have
+        their turn."""
+        errors: list[Errors] = []
+        waiting: list[tuple[int, TopicPartition, OperatorsMarker, Log, PendingAppend[int]]] = []
+        for where, marker in markers:
+            await pause()
+            if len(waiting) >= _MARKERS_AT_ONCE:
+                await self._await_markers(waiting, errors)
+            errors.append(Errors.NONE)
+            try:
+                if where[0] == OFFSETS_TOPIC and self.groups.unready is not None:
+                    errors[-1] = Errors.NOT_LEADER_OR_FOLLOWER
+                    continue
+                if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version < 0:
+                    errors[-1] = Errors.INVALID_REQUEST
+                    continue
+                log = await self.logs.opened(*where)
+                if log is None:
+                    errors[-1] = Errors.UNKNOWN_TOPIC_OR_PARTITION
+                elif not may_remember(log, marker.producer_id):
+                    errors[-1] = Errors.POLICY_VIOLATION
+                else:
+                    written = log._mark(
+                        marker.producer_id, marker.producer_epoch, commit=marker.commit,
+                        coordinator_epoch=marker.coordinator_epoch,
+                        must_be_newer=marker.transaction_version >= WITH_EPOCHS)
+                    waiting.append((len(errors) - 1, where, marker, log, written))
+            except SeglogError as error:
+                errors[-1] = error_of(error)
+        await self._await_markers(waiting, errors)
+        return errors
+
+    async def _await_markers(
+        self, waiting: "list[tuple[int, TopicPartition, OperatorsMarker, Log, PendingAppend[int]]]",
+        errors: list[Errors],
+    ) -> None:
+        for number, where, marker, log, written in waiting:
+            try:
+                await self.logs.durable(log, written)
+            except SeglogError as error:
+                errors[number] = error_of(error)
+                continue
+            if where[0] == OFFSETS_TOPIC:
+                self.groups.end_transaction(marker.producer_id, [where[1]], commit=marker.commit)
+        waiting.clear()
 
     # --- time ----------------------------------------------------------------------------------------
 

@@ -267,6 +267,13 @@ async def _add_partitions(asked: Asked) -> Any:
     return answer
 
 
+async def _write_markers(asked: Asked) -> Any:
+    """Brokers write markers, and so does an operator who may alter the cluster."""
+    if asked.may_cluster(Operation.ALTER) or asked.may_cluster(Operation.CLUSTER_ACTION):
+        return await asked.handled()
+    return asked.refused(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+
+
 # --- topics ----------------------------------------------------------------------------------------
 
 
@@ -644,6 +651,7 @@ RULES: Mapping[ApiKey, Rule] = {
     ApiKey.UNREGISTER_BROKER: _of_cluster(Operation.ALTER),
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
     ApiKey.LIST_TRANSACTIONS: _list_transactions,
+    ApiKey.WRITE_TXN_MARKERS: _write_markers,
     ApiKey.LIST_CONFIG_RESOURCES: _of_cluster(Operation.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
 }

@@ -261,6 +261,17 @@ def _elect_leaders(request: m.ElectLeadersRequest, error: Errors) -> Any:
     ])
 
 
+def _write_markers(request: m.WriteTxnMarkersRequest, error: Errors) -> Any:
+    return m.WriteTxnMarkersResponse(markers=[
+        m.WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=[
+            m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(name=topic.name, partitions=[
+                m.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(partition_index=number, error_code=error)
+                for number in topic.partition_indexes])
+            for topic in marker.topics])
+        for marker in request.markers
+    ])
+
+
 _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
@@ -291,4 +302,5 @@ _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.ALTER_CLIENT_QUOTAS: _alter_quotas,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
     ApiKey.ELECT_LEADERS: _elect_leaders,
+    ApiKey.WRITE_TXN_MARKERS: _write_markers,
 }

@@ -120,6 +120,14 @@ class Produce:
             self._producers_left = self._all_producers_max - count - came
             await asyncio.sleep(_COUNTS_EVERY_S)
 
+    def take_place(self, log: Log, producer_id: int) -> bool:
+        """Whether the log may remember this producer, which then counts."""
+        if log._knows_producer(producer_id):
+            return True
+        has_place = self._producers_left > 0 and log._has_place_for_producer(self._producers_max)
+        self._producers_left -= has_place
+        return has_place
+
     async def produce(
         self, request: ProduceRequest, context: RequestContext
     ) -> ProduceResponse | PendingAnswer[ProduceResponse] | None:

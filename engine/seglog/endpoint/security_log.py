@@ -44,6 +44,11 @@ class SecurityLog:
             "configured", "%s from %s configured topic %s: %s", escaped(principal), client_host, escaped(topic),
             escaped(changes))
 
+    def marked(self, client_host: str, principal: str, marker: object, partitions: int, first: object) -> None:
+        self._write(
+            "markers", "%s from %s wrote transaction markers to %s partitions, such as %s: %s", escaped(principal),
+            client_host, str(partitions), escaped(first), escaped(marker))
+
     def users_changed(self, client_host: str, principal: str, names: object) -> None:
         self._write("users", "%s from %s changed the users %s", escaped(principal), client_host, escaped(names))
 

@@ -165,7 +165,7 @@ class Server:
             GroupCommits(self.groups, self.topics).HANDLERS,
             GroupAdministration(self.groups).HANDLERS,
             ConsumerGroups(self.groups, self.topics, self._authorizer).HANDLERS,
-            TransactionRequests(self.transactions).HANDLERS,
+            TransactionRequests(self.transactions, self._produce.take_place).HANDLERS,
             UserAdmin(self._users).HANDLERS,
             AclAdmin(self._authorizer).HANDLERS,
         )

@@ -1,4 +1,5 @@
-"""Producers' requests: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeProducers."""
+"""Producers' requests: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeProducers; and what an
+operator asks about transactions: DescribeTransactions, ListTransactions, WriteTxnMarkers."""
 from collections.abc import Callable
 
 from seglog.coordinators.group_offsets import TopicPartition
@@ -12,10 +13,11 @@ from seglog.coordinators.transaction import (
     WITHOUT_EPOCHS,
     TransactionState,
 )
-from seglog.coordinators.transactions import TransactionCoordinator
+from seglog.coordinators.transactions import OperatorsMarker, TransactionCoordinator
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import INTERNAL_TOPICS
 from seglog.errors import SeglogError
+from seglog.log.log import Log
 from seglog.wire.error_codes import Errors
 from seglog.wire.internal_topics import OFFSETS_TOPIC
 from seglog.wire.messages import (
@@ -34,6 +36,8 @@ from seglog.wire.messages import (
     InitProducerIdResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 
 # The first version of each request that knows PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH (KIP-588).
@@ -46,8 +50,10 @@ _END_WITH_EPOCH = 5
 class TransactionRequests:
     """Translates these requests for the coordinator, and its results into answers."""
 
-    def __init__(self, coordinator: TransactionCoordinator) -> None:
+    def __init__(self, coordinator: TransactionCoordinator, may_remember: Callable[[Log, int], bool]) -> None:
+        """`may_remember`: whether a log may remember this producer."""
         self._coordinator = coordinator
+        self._may_remember = may_remember
         self.HANDLERS: dict[ApiKey, Handler] = {
             ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
             ApiKey.ADD_PARTITIONS_TO_TXN: self.add_partitions_to_txn,
@@ -56,6 +62,7 @@ class TransactionRequests:
             ApiKey.DESCRIBE_PRODUCERS: self.describe_producers,
             ApiKey.DESCRIBE_TRANSACTIONS: self.describe_transactions,
             ApiKey.LIST_TRANSACTIONS: self.list_transactions,
+            ApiKey.WRITE_TXN_MARKERS: self.write_txn_markers,
         }
 
     async def init_producer_id(self, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
@@ -178,6 +185,18 @@ class TransactionRequests:
         return EndTxnResponse(
             error_code=_told(error, ApiKey.END_TXN, context), producer_id=producer_id, producer_epoch=epoch)
 
+    async def write_txn_markers(
+        self, request: WriteTxnMarkersRequest, context: RequestContext
+    ) -> WriteTxnMarkersResponse:
+        """A partition that is named twice for a marker gets one. (KafkaApis.handleWriteTxnMarkersRequest)"""
+        asked = await context.work.made(_markers, request)
+        await context.work.step(len(asked))
+        if asked:
+            where, marker = asked[0]
+            context.security.marked(context.client_host, context.principal, marker, len(asked), where)
+        found = await self._coordinator.write_markers(asked, self._may_remember, context.work.pause)
+        return await context.work.made(_marked, asked, found)
+
     async def describe_producers(
         self, request: DescribeProducersRequest, context: RequestContext
     ) -> DescribeProducersResponse:
@@ -263,6 +282,36 @@ class TransactionRequests:
         return ListTransactionsResponse(
             error_code=error, transaction_states=rows,
             unknown_state_filters=[] if error else [name for name in request.state_filters if name not in known])
+
+
+def _markers(request: WriteTxnMarkersRequest) -> list[tuple[TopicPartition, OperatorsMarker]]:
+    asked: list[tuple[TopicPartition, OperatorsMarker]] = []
+    for one in request.markers:
+        marker = OperatorsMarker(
+            one.producer_id, one.producer_epoch, one.transaction_result, one.coordinator_epoch, one.transaction_version)
+        asked += ((where, marker) for where in dict.fromkeys(
+            (topic.name, number) for topic in one.topics for number in topic.partition_indexes))
+    return asked
+
+
+def _marked(
+    asked: list[tuple[TopicPartition, OperatorsMarker]], found: list[Errors]
+) -> WriteTxnMarkersResponse:
+    # Of a producer with several markers, the last error of each partition.
+    results: dict[int, dict[str, dict[int, Errors]]] = {}
+    for ((topic, number), marker), error in zip(asked, found, strict=True):
+        results.setdefault(marker.producer_id, {}).setdefault(topic, {})[number] = error
+    row = WriteTxnMarkersResponse
+    return row(markers=[
+        row.WritableTxnMarkerResult(producer_id=producer_id, topics=[
+            row.WritableTxnMarkerTopicResult(name=topic, partitions=[
+                row.WritableTxnMarkerPartitionResult(partition_index=number, error_code=error)
+                for number, error in numbers.items()
+            ])
+            for topic, numbers in topics.items()
+        ])
+        for producer_id, topics in results.items()
+    ])
 
 
 async def _answered(ask: Callable[[Callable[[Errors], None]], None]) -> Errors:

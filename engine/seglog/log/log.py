@@ -234,14 +234,25 @@ class Log(Followable, Unclosed):
     def _has_room_for(self, batch: memoryview, producers_max: int) -> bool:
         """Whether the log remembers the producer of a v2 batch, or fewer than so many once those that have expired are
         gone."""
+        return len(self._tail.producers) < producers_max or not self._is_of_new_producer(batch) or (
+            self._has_place_for_producer(producers_max))
+
+    def _knows_producer(self, producer_id: int) -> bool:
+        """Whether the log remembers it."""
+        return producer_id in self._tail.producers
+
+    def _mark(
+        self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int, must_be_newer: bool
+    ) -> PendingAppend[int]:
+        """As `LogTransactions.mark`."""
+        return self._transactions.mark(producer_id, epoch, commit, coordinator_epoch, must_be_newer)
+
+    def _has_place_for_producer(self, producers_max: int) -> bool:
+        """Whether the log remembers fewer than so many producers, once those that have expired are gone."""
         tail = self._tail
-        if len(tail.producers) < producers_max:
-            return True
-        if self._is_of_new_producer(batch):
-            if time.monotonic() - tail.forgot_at > _FORGETS_EVERY_S:
-                tail.change(tail.forget_expired)
-            return len(tail.producers) < producers_max
-        return True
+        if len(tail.producers) >= producers_max and time.monotonic() - tail.forgot_at > _FORGETS_EVERY_S:
+            tail.change(tail.forget_expired)
+        return len(tail.producers) < producers_max
 
     # --- appending -------------------------------------------------------------------------------
     # The checks of records and batches, and how they are written, are in log.append. With wait=False each of these

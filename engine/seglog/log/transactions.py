@@ -37,6 +37,10 @@ _LOG = Logger(__name__)
 _EPOCH_MAX = 2**15 - 1
 
 
+class CoordinatorFencedError(InvalidTxnStateError):
+    """A coordinator of a later epoch has written the producer's last marker."""
+
+
 class LogTransactions:
     """The transactions of a `Log`: `Log.producer`, `Log.end_transaction`, and what a `Producer` needs."""
 
@@ -120,6 +124,14 @@ class LogTransactions:
         tail.acknowledge(number, wait)
         return marker if wait else PendingAppend(marker, number)
 
+    def mark(
+        self, producer_id: int, epoch: int, commit: bool, coordinator_epoch: int, must_be_newer: bool
+    ) -> PendingAppend[int]:
+        """Write a marker as somebody else's coordinator says, whether a transaction is open or not. `must_be_newer`:
+        than the epoch of an open transaction, as the markers of transaction.version 2 are."""
+        offset, number = self._tail.change(self._mark, producer_id, epoch, commit, coordinator_epoch, must_be_newer)
+        return PendingAppend(offset, number)
+
     # --- by itself -------------------------------------------------------------------------------
 
     def abort_overdue(self) -> int | None:
@@ -144,7 +156,7 @@ class LogTransactions:
                 hint="use another producer id",
             )
         if entry is not None and entry.current_txn_first_offset >= 0:
-            self._write_marker(producer_id, entry, epoch, commit=False)
+            self._write_marker(producer_id, _coordinator_epoch(entry), epoch, commit=False)
         tail.fences[producer_id] = epoch
         return epoch, tail.number
 
@@ -162,7 +174,24 @@ class LogTransactions:
         entry = self._checked(producer_id, epoch, first_offset)
         if must_be_open and (entry is None or entry.current_txn_first_offset < 0):
             return None, tail.number
-        return self._write_marker(producer_id, entry, epoch, commit=commit), tail.number
+        return self._write_marker(producer_id, _coordinator_epoch(entry), epoch, commit=commit), tail.number
+
+    def _mark(
+        self, producer_id: int, epoch: int, commit: bool, coordinator_epoch: int, must_be_newer: bool
+    ) -> tuple[int, int]:
+        tail = self._tail
+        tail.write_lingering()
+        entry = self._checked(producer_id, epoch, None)
+        if entry is not None:
+            if must_be_newer and epoch == entry.producer_epoch and entry.current_txn_first_offset >= 0:
+                raise InvalidProducerEpochError(
+                    f"the marker for producer {producer_id} has the epoch of its open transaction, {epoch}; the next "
+                    "one ends it", file=tail.path, offset=tail.next_offset)
+            if coordinator_epoch < entry.coordinator_epoch:
+                raise CoordinatorFencedError(
+                    f"the marker for producer {producer_id} has coordinator epoch {coordinator_epoch}, below the last "
+                    f"one, {entry.coordinator_epoch}", file=tail.path, offset=tail.next_offset)
+        return self._write_marker(producer_id, coordinator_epoch, epoch, commit=commit), tail.number
 
     def _checked(self, producer_id: int, epoch: int, first_offset: int | None) -> ProducerEntry | None:
         """The log's entry of the producer, after checking that the epoch is its last one and the transaction is still
@@ -181,10 +210,9 @@ class LogTransactions:
             )
         return entry
 
-    def _write_marker(self, producer_id: int, entry: ProducerEntry | None, epoch: int, *, commit: bool) -> int:
-        """Write a marker, with the coordinator epoch of the producer's last one. Returns its offset."""
+    def _write_marker(self, producer_id: int, coordinator_epoch: int, epoch: int, *, commit: bool) -> int:
+        """Write a marker. Returns its offset."""
         tail, now_ms = self._tail, self._tail.now_ms()
-        coordinator_epoch = 0 if entry is None else max(entry.coordinator_epoch, 0)
         marker = build_batch(
             [end_marker(commit, coordinator_epoch)], control=True, transactional=True,
             producer_id=producer_id, producer_epoch=epoch, timestamp=now_ms,
@@ -220,7 +248,8 @@ class LogTransactions:
         """Abort with the next epoch, as Kafka's coordinator does: the producer is fenced. Returns whether it could."""
         self._tail.write_lingering()
         try:
-            self._write_marker(entry.producer_id, entry, min(entry.producer_epoch + 1, _EPOCH_MAX), commit=False)
+            self._write_marker(
+                entry.producer_id, _coordinator_epoch(entry), min(entry.producer_epoch + 1, _EPOCH_MAX), commit=False)
         except StorageError:
             raise
         except SeglogError as error:        # a format without markers, since `configure`
@@ -238,6 +267,11 @@ class LogTransactions:
     def _is_led(self) -> bool:
         """Whether offsets are assigned here. A mirror has its source's: a marker of seglog's would take one of them."""
         return not self._tail.follows and self._tail.next_offset != self._opened_at
+
+
+def _coordinator_epoch(entry: ProducerEntry | None) -> int:
+    """That of our own markers: of the producer's last one."""
+    return 0 if entry is None else max(entry.coordinator_epoch, 0)
 
 
 def _fenced(error: InvalidProducerEpochError) -> ProducerFencedError:

@@ -35,6 +35,7 @@ class ApiKey(IntEnum):
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
+    WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
@@ -2175,6 +2176,103 @@ class EndTxnResponse(KafkaMessage):
         self.error_code = error_code
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+
+
+class WriteTxnMarkersRequest(KafkaMessage):
+    API_KEY = 27
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 1
+    __slots__ = ("markers",)
+    FIELDS = (
+        "Markers []WritableTxnMarker 0+"
+    )
+
+    def __init__(self, markers: list[WriteTxnMarkersRequest.WritableTxnMarker] = UNSET) -> None:
+        self.markers = [] if markers is UNSET else markers
+
+    class WritableTxnMarker(KafkaStruct):
+        __slots__ = (
+            "producer_id", "producer_epoch", "transaction_result", "topics", "coordinator_epoch", "transaction_version",
+        )
+        FIELDS = (
+            "ProducerId int64 0+|"
+            "ProducerEpoch int16 0+|"
+            "TransactionResult bool 0+|"
+            "Topics []WritableTxnMarkerTopic 0+|"
+            "CoordinatorEpoch int32 0+|"
+            "TransactionVersion int8 2+"
+        )
+
+        def __init__(
+            self, producer_id: int = 0, producer_epoch: int = 0, transaction_result: bool = False,
+            topics: list[WriteTxnMarkersRequest.WritableTxnMarkerTopic] = UNSET, coordinator_epoch: int = 0,
+            transaction_version: int = 0,
+        ) -> None:
+            self.producer_id = producer_id
+            self.producer_epoch = producer_epoch
+            self.transaction_result = transaction_result
+            self.topics = [] if topics is UNSET else topics
+            self.coordinator_epoch = coordinator_epoch
+            self.transaction_version = transaction_version
+
+    class WritableTxnMarkerTopic(KafkaStruct):
+        __slots__ = ("name", "partition_indexes")
+        FIELDS = (
+            "Name string 0+|"
+            "PartitionIndexes []int32 0+"
+        )
+
+        def __init__(self, name: str = "", partition_indexes: list[int] = UNSET) -> None:
+            self.name = name
+            self.partition_indexes = [] if partition_indexes is UNSET else partition_indexes
+
+
+class WriteTxnMarkersResponse(KafkaMessage):
+    API_KEY = 27
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 1
+    __slots__ = ("markers",)
+    FIELDS = (
+        "Markers []WritableTxnMarkerResult 0+"
+    )
+
+    def __init__(self, markers: list[WriteTxnMarkersResponse.WritableTxnMarkerResult] = UNSET) -> None:
+        self.markers = [] if markers is UNSET else markers
+
+    class WritableTxnMarkerResult(KafkaStruct):
+        __slots__ = ("producer_id", "topics")
+        FIELDS = (
+            "ProducerId int64 0+|"
+            "Topics []WritableTxnMarkerTopicResult 0+"
+        )
+
+        def __init__(
+            self, producer_id: int = 0, topics: list[WriteTxnMarkersResponse.WritableTxnMarkerTopicResult] = UNSET,
+        ) -> None:
+            self.producer_id = producer_id
+            self.topics = [] if topics is UNSET else topics
+
+    class WritableTxnMarkerTopicResult(KafkaStruct):
+        __slots__ = ("name", "partitions")
+        FIELDS = (
+            "Name string 0+|"
+            "Partitions []WritableTxnMarkerPartitionResult 0+"
+        )
+
+        def __init__(
+            self, name: str = "", partitions: list[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult] = UNSET,
+        ) -> None:
+            self.name = name
+            self.partitions = [] if partitions is UNSET else partitions
+
+    class WritableTxnMarkerPartitionResult(KafkaStruct):
+        __slots__ = ("partition_index", "error_code")
+        FIELDS = (
+            "PartitionIndex int32 0+|"
+            "ErrorCode int16 0+"
+        )
+
+        def __init__(self, partition_index: int = 0, error_code: int = 0) -> None:
+            self.partition_index = partition_index
+            self.error_code = error_code
 
 
 class TxnOffsetCommitRequest(KafkaMessage):
@@ -5017,6 +5115,7 @@ REQUESTS: dict[int, type[KafkaMessage]] = {
     24: AddPartitionsToTxnRequest,
     25: AddOffsetsToTxnRequest,
     26: EndTxnRequest,
+    27: WriteTxnMarkersRequest,
     28: TxnOffsetCommitRequest,
     29: DescribeAclsRequest,
     30: CreateAclsRequest,
@@ -5077,6 +5176,7 @@ RESPONSES: dict[int, type[KafkaMessage]] = {
     24: AddPartitionsToTxnResponse,
     25: AddOffsetsToTxnResponse,
     26: EndTxnResponse,
+    27: WriteTxnMarkersResponse,
     28: TxnOffsetCommitResponse,
     29: DescribeAclsResponse,
     30: CreateAclsResponse,

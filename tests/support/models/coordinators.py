@@ -44,7 +44,7 @@ class Asked:
         self._handlers = {
             **GroupMembership(groups).HANDLERS, **GroupCommits(groups, topics).HANDLERS,
             **GroupAdministration(groups).HANDLERS, **ConsumerGroups(groups, topics).HANDLERS,
-            **TransactionRequests(transactions).HANDLERS,
+            **TransactionRequests(transactions, lambda log, producer_id: True).HANDLERS,
         }
 
     async def __call__(self, request, version=None, client_id="client"):

@@ -58,6 +58,7 @@ LAST_OF_391 = {
     m.ProduceRequest: 11,
     m.TxnOffsetCommitRequest: 4,
     m.UpdateFeaturesRequest: 1,
+    m.WriteTxnMarkersRequest: 1,
 }
 
 
@@ -277,6 +278,81 @@ class Conversation:
         assert not made.error_code, made
         self.answers.name(made.producer_id, f"producer of {transactional_id}")
         return made
+
+    def markers(self, which, begins):
+        """What an operator writes who ends a transaction that hangs. `begins(name, producer, topic)`: begin one."""
+        self.settled(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+        self.await_topic("__consumer_offsets")
+        for version in which:
+            self.talk_of_markers(version, begins)
+
+    def talk_of_markers(self, version, begins):
+        W, D = m.WriteTxnMarkersRequest, m.DescribeProducersRequest
+        topic = f"marked-{version}"
+        self.topic(topic, 2)
+        self.producer(f"hangs {version}")
+        made = self.producer(f"hangs {version}")
+        pid, epoch = made.producer_id, made.producer_epoch
+        for n in range(1, 5):
+            self.answers.name(pid + 1000 * n, f"producer {n} that is unknown")
+
+        def marker(pid, epoch, *rows, commit=False, coordinator=0, transactions=0):
+            return W.WritableTxnMarker(
+                producer_id=pid, producer_epoch=epoch, transaction_result=commit, coordinator_epoch=coordinator,
+                transaction_version=transactions if version >= 2 else 0,
+                topics=[W.WritableTxnMarkerTopic(name=name, partition_indexes=list(partitions))
+                        for name, *partitions in rows])
+
+        def write(label, *markers):
+            return self.say(label, W(markers=list(markers)), version)
+
+        def look(label, partition=0):
+            self.held[f"WriteTxnMarkers v{version}: {label}, the end"] = [
+                self.end_offset(topic, partition, isolation=isolation) for isolation in (0, 1)]
+            found = self.settled(D(topics=[D.TopicRequest(name=topic, partition_indexes=[partition])]), 0)
+            for one in found.topics[0].partitions[0].active_producers:
+                one.last_timestamp = 0
+            self.held[f"WriteTxnMarkers v{version}: {label}, its producers"] = self.answers.plain(found, 0)
+            self.say(f"after WriteTxnMarkers v{version}, {label}", fetch(topic, partition, isolation=1), 11)
+
+        write("none")
+        write("of no topic", marker(pid, epoch))
+        write("of no partition", marker(pid, epoch, (topic,)))
+        write("of what does not exist", marker(pid, epoch, ("nowhere", 0), (topic, 9, -1), ("", 0)))
+        write("of an unknown producer", marker(pid + 1000, 7, (topic, 1), coordinator=3))
+        write("of an earlier coordinator", marker(pid + 1000, 7, (topic, 1), coordinator=2))
+        write("of an earlier epoch", marker(pid + 1000, 6, (topic, 1), coordinator=3))
+        write("of no coordinator", marker(pid + 2000, 0, (topic, 1), coordinator=-1))
+        write("two of a producer", marker(pid + 3000, 1, (topic, 1)), marker(pid + 3000, 2, (topic, 1), commit=True))
+        write("of two producers", marker(pid + 3000, 2, (topic, 1)), marker(pid + 4000, 0, (topic, 0, 1), (topic, 7)))
+        look("of unknown ones", 1)
+        assert not any(codes_of(begins(f"hangs {version}", made, topic)))
+        look("while it hangs")
+        write("of an epoch before it", marker(pid, epoch - 1, (topic, 0)))
+        if version >= 2:
+            for number in (2, 3):
+                write(f"of its epoch, transaction version {number}",
+                      marker(pid, epoch, (topic, 0), transactions=number))
+        write("the end of it, with another partition", marker(pid, epoch, (topic, 0, 7)))
+        look("the end of it")
+        write("the end of it again", marker(pid, epoch, (topic, 0)))
+        write("of the next epoch", marker(pid, epoch + 1, (topic, 0), commit=True, coordinator=5))
+        write("of the next epoch, by an earlier coordinator", marker(pid, epoch + 1, (topic, 0), coordinator=4))
+        look("at last")
+        write("of offsets", marker(pid + 1000, 1, ("__consumer_offsets", 0), coordinator=3))
+        write("of offsets, of an earlier coordinator", marker(pid + 1000, 1, ("__consumer_offsets", 0), coordinator=2))
+        write("of offsets, of an earlier epoch", marker(pid + 1000, 0, ("__consumer_offsets", 0), coordinator=3))
+        write("of transactions", marker(pid + 1000, 1, ("__transaction_state", 0), coordinator=3))
+        write("of no producer", marker(-1, 0, (topic, 0)))
+        write("of no epoch", marker(pid + 1000, -1, (topic, 0)))
+        if version >= 2:
+            for number in (1, 2, 3):
+                for more in (0, 1):
+                    write(f"of transaction version {number}, {more}",
+                          marker(pid + 2000, 10 + more, (topic, 0), transactions=number))
+            write("of transaction version 2, of offsets",
+                  marker(pid + 1000, 1, ("__consumer_offsets", 0), coordinator=3, transactions=2))
+            look("of transaction versions")
 
     def on_fetch(self):
         self.fetched_topic()

@@ -43,6 +43,8 @@ KNOWN = [
     (r"^DescribeTransactions v0: .*\.producer_id \| <producer of fetching> \| 0$",
      "of an error: 0, which is also the id of the broker's first producer"),
     (r"\.aborted_transactions \| None \| \[\]$", "of an error: a client reads an empty list and null alike"),
+    (r"^WriteTxnMarkers v\d: of no (producer|epoch)\..*error_code \| -1 \| 42$",
+     "what no marker can have: Kafka fails within, UNKNOWN_SERVER_ERROR; here the request is invalid"),
     (r"^OffsetCommit v0:|^OffsetFetch v0:|^OffsetDelete v0: one partition|^DescribeGroups v0: a group without members",
      "offsets of version 0 were in ZooKeeper, which KRaft has not: here they are the group's, for clients of 0.8"),
     (r"^OffsetFetch v8: (while a transaction is open|after its end)",
@@ -75,6 +77,8 @@ KNOWN = [
 ]
 
 KNOWN_440 = [
+    (r"^WriteTxnMarkers v\d: of no (producer|epoch)\..*error_code \| -1 \| 42$",
+     "what no marker can have: Kafka fails within, UNKNOWN_SERVER_ERROR; here the request is invalid"),
     (r"message \|.*<error_message>", "the texts of errors are our own"),
     (
         r"^ApiVersions .*\.api_keys\.\d+ \|.*<nothing>$",

@@ -515,6 +515,10 @@ class NewestConversation(Conversation):
         D = m.DescribeTransactionsRequest
         self.say(f"before the {word}", D(transactional_ids=[name]), 0)
 
+    def newest_markers(self):
+        self.markers(later(m.WriteTxnMarkersRequest), lambda name, made, topic: self.settled(
+            self.of_producer(name, made.producer_id, made.producer_epoch, topic=topic), 12))
+
     def newest_listings(self):
         self.topic("listed-settings")
         L = m.ListConfigResourcesRequest

@@ -4,7 +4,17 @@ import time
 
 from seglog.wire import codec
 from seglog.wire import messages as m
-from support.conversation import PATIENCE_S, UNKNOWN_ID, Conversation, batch, fetch, last_version, produce, versions
+from support.conversation import (
+    PATIENCE_S,
+    UNKNOWN_ID,
+    Conversation,
+    batch,
+    codes_of,
+    fetch,
+    last_version,
+    produce,
+    versions,
+)
 
 TOPIC, BROKER = 2, 4
 
@@ -487,6 +497,21 @@ class WholeConversation(Conversation):
                 duration_filter=3_600_000, producer_id_filters=[producer.producer_id]), 1)
             self.say(f"one, an unknown and an empty, {label}", m.DescribeTransactionsRequest(
                 transactional_ids=["listed", "nobody's", ""]), 0)
+
+    def on_markers(self):
+        self.markers(versions(m.WriteTxnMarkersRequest), self.begin_marked)
+
+    def begin_marked(self, name, made, topic):
+        """Begin a transaction in partition 0."""
+        A = m.AddPartitionsToTxnRequest
+        added = self.settled(A(
+            v3_and_below_transactional_id=name, v3_and_below_producer_id=made.producer_id,
+            v3_and_below_producer_epoch=made.producer_epoch,
+            v3_and_below_topics=[A.AddPartitionsToTxnTopic(name=topic, partitions=[0])]), 3)
+        assert not any(codes_of(added)), added
+        return self.settled(produce(
+            topic, batch(producer_id=made.producer_id, producer_epoch=made.producer_epoch, base_sequence=0,
+                         transactional=True), transactional_id=name), 11)
 
     def on_topics(self):
         for version in versions(m.CreateTopicsRequest):
