@@ -22,6 +22,8 @@ from pathlib import Path
 
 from seglog._kernels.crc import crc32c
 from seglog.archive.ends import content_until, is_until
+from seglog.archive.sound_batches import SoundBatches
+from seglog.backups.buffers import Buffers
 from seglog.backups.manifest import (
     INLINE_BYTES,
     BackedFile,
@@ -39,6 +41,7 @@ from seglog.fs.mapping import RegularFile, read_file, status_of
 from seglog.fs.refusals import refusals
 from seglog.reading.follower import Follower
 from seglog.reading.listing import settled_log_files
+from seglog.segment.damage import NO_END
 from seglog.segment.index_file import minute_index_path
 from seglog.segment.positions import LostRange
 from seglog.segment.published_end import End, PublishedEnd
@@ -64,7 +67,8 @@ class ChangedError(Exception):
 
 @dataclass(slots=True)
 class FileCopy:
-    """A file to be stored: the pieces that the store has of it, and where the others end. Or `raw`: its bytes."""
+    """A file to be stored: the pieces that the store has of it, and where the others end. Or `raw`: its bytes.
+    `batches`: looks at what is read of a log."""
 
     name: str
     path: Path
@@ -74,12 +78,13 @@ class FileCopy:
     kept: tuple[Piece, ...] = ()
     ends: tuple[int, ...] = ()
     raw: bytes | None = None
+    batches: SoundBatches | None = None
 
     @property
     def start(self) -> int:
         return sum(piece.size_bytes for piece in self.kept)
 
-    def data(self) -> Iterator[bytes]:
+    def data(self, buffers: Buffers) -> Iterator[bytes | memoryview]:
         """The bytes of the pieces that the store lacks. Raises ChangedError."""
         if self.raw is not None:
             yield from in_pieces(self.raw)
@@ -87,9 +92,11 @@ class FileCopy:
             start = self.start
             with as_changes(self.path), RegularFile(self.path) as whole:
                 for end in self.ends:
-                    part = whole.part(start, end - start)
-                    if len(part) < end - start:
+                    part = buffers.take(end - start)
+                    if whole.read_into(start, part) < end - start:
                         raise ChangedError(f"{self.path.name} became shorter")
+                    if self.batches is not None:
+                        self.batches.add(part)
                     yield part
                     start = end
 
@@ -137,6 +144,7 @@ class MovingPartition:
         logs = sorted(name for name in self._before if names.is_log_file(name))
         self._grew = logs[-1] if logs else ""
         self._copied: dict[tuple[str, Identity], BackedFile] = {}       # by this run
+        self._sound: set[tuple[str, Identity, int]] = set()             # logs whose batches this run has checked
 
     def copy(self, pieces: PieceStore, copied: Copied = lambda _: None) -> tuple[PartitionBackup, str]:
         """Store what the store lacks. Returns what the partition is as of one moment, and its fingerprint.
@@ -179,7 +187,7 @@ class MovingPartition:
                     raise ChangedError(f"{active.name} was being written")
         else:
             tail = self._last_batch(log, active, end)
-        copies.append(self._of_log(active, position))
+        copies.append(self._of_log(active, position, next_offset))
         copies += self._small_files(active, next_offset)
         copies += [copy.until(next_offset) for copy in cursors]
         files = store_copies(copies, self._copied, pieces, copied)
@@ -210,15 +218,17 @@ class MovingPartition:
         for copy in copies:
             if not names.is_log_file(copy.name) or not copy.ends:
                 continue
-            before = self._before.get(copy.name)
+            key = copy.name, copy.identity, copy.size_bytes
+            if copy.batches is not None and copy.batches.is_sound:
+                self._sound.add(key)
+            if key in self._sound:
+                continue
             published = PublishedEnd(end) if copy.path == active else None
             lost: list[LostRange] = []
             segment = Segment(copy.path, published=published)
             try:
                 with as_changes(copy.path):
-                    for _ in segment.tables(
-                        before.size_bytes if copy.kept and before is not None else 0, on_lost=lost.append
-                    ):
+                    for _ in segment.tables(self._unchecked_from(copy.name, copy.kept), on_lost=lost.append):
                         if lost:
                             break
             finally:
@@ -226,6 +236,11 @@ class MovingPartition:
             if lost:
                 return f"{copy.name}: byte {lost[0].position}: {lost[0].reason}"
         return ""
+
+    def _unchecked_from(self, name: str, kept: tuple[Piece, ...]) -> int:
+        """Where the batches begin that no run has checked: those before were checked by the run that stored them."""
+        before = self._before.get(name)
+        return before.size_bytes if kept and before is not None else 0
 
     def _check_unchanged(
         self, logs: Mapping[Path, int], copies: Iterable[FileCopy], tail: LastBatch | None, position: int, lines: Lines
@@ -247,8 +262,8 @@ class MovingPartition:
 
     # --- what is copied --------------------------------------------------------------------------
 
-    def _of_log(self, path: Path, end: int | None) -> FileCopy:
-        """A .log, up to `end`: the whole file without."""
+    def _of_log(self, path: Path, end: int | None, end_offset: int = NO_END) -> FileCopy:
+        """A .log, up to `end`: the whole file without. Its batches end below `end_offset`."""
         identity, mode = identity_of(path)
         name = path.name.removesuffix(names.SWAP_SUFFIX)
         size_bytes = identity.size_bytes if end is None else end
@@ -263,7 +278,8 @@ class MovingPartition:
                 kept = worth_keeping(before.pieces, size_bytes - before.size_bytes)
         start = sum(piece.size_bytes for piece in kept)
         ends = ends_of(start, size_bytes, [] if before is None or kept else before.pieces)
-        return FileCopy(name, path, identity, mode, size_bytes, kept, ends)
+        batches = SoundBatches(path, start, self._unchecked_from(name, kept), size_bytes, end_offset) if ends else None
+        return FileCopy(name, path, identity, mode, size_bytes, kept, ends, batches=batches)
 
     def _is_prefix(self, before: BackedFile, path: Path, identity: Identity, size_bytes: int) -> bool:
         """Whether what the store has of the log that grew is still how the log begins."""
@@ -379,7 +395,7 @@ def store_copies(
     copies: list[FileCopy], stored: dict[tuple[str, Identity], BackedFile], pieces: PieceStore, copied: Copied
 ) -> list[BackedFile]:
     """Store the copies. `stored`: the logs that this run has stored by now, to which these are added."""
-    made = pieces.put_each(_data(copies, stored, copied))
+    made = pieces.put_each(_data(copies, stored, copied, pieces.buffers))
     files = []
     for copy in copies:
         known = stored.get((copy.name, copy.identity))
@@ -398,8 +414,8 @@ def store_copies(
 
 
 def _data(
-    copies: Iterable[FileCopy], stored: Mapping[tuple[str, Identity], BackedFile], copied: Copied
-) -> Iterator[bytes]:
+    copies: Iterable[FileCopy], stored: Mapping[tuple[str, Identity], BackedFile], copied: Copied, buffers: Buffers
+) -> Iterator[bytes | memoryview]:
     """The pieces of all files, in order; of those that are stored by now, none."""
     for copy in copies:
         known = stored.get((copy.name, copy.identity))
@@ -407,9 +423,10 @@ def _data(
             continue
         if copy.raw is not None and len(copy.raw) <= INLINE_BYTES:
             continue
-        for data in copy.data():
+        for data in copy.data(buffers):
+            size_bytes = len(data)
             yield data
-            copied(len(data))
+            copied(size_bytes)
 
 
 def identity_of(path: Path) -> tuple[Identity, int]:

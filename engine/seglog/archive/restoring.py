@@ -98,7 +98,8 @@ def restore(
     segment.index.bytes; Kafka's defaults otherwise.
 
     Raises InvalidArgumentError if one of them exists already or the snapshot has none of that name, CorruptBackupError,
-    LogLockedError if a broker runs on `dst`, StorageError. What is restored by then stays; another run goes on with it.
+    LogLockedError if a broker or another restore is at work on `dst`, StorageError. What is restored by then stays;
+    another run goes on with it.
     """
     target = Path(os.path.abspath(dst))
     fs = fs or OsFileSystem()
@@ -125,26 +126,35 @@ def restore(
     if not adopt and not (is_whole and any(file.name == names.META_PROPERTIES for file in found.files)):
         refuse_strays(target, [name for name in chosen if name not in ledgers], lambda name: _id_of(
             name, chosen[name], repository, pieces))
+    refuse_file_in_the_way(target)
+    files = found.files if is_whole else ()
+
+    def check_target() -> _Journal:
+        journal = _journal_of(fs, target, found, list(chosen), end, adopt=adopt)
+        _check_files(target, files, pieces)
+        return journal
+
+    journal = check_target()        # before anything is made: a run that is refused leaves nothing behind
     if dry_run:
-        _check_free(target, list(chosen), adopt=adopt)
+        run.found_whole = sorted(journal.done & chosen.keys())
         run.partitions = [
             RestoredPartition(name, target / name, part.log_start_offset, part.next_offset, part.size_bytes)
-            for name, part in chosen.items() if isinstance(part, SnapshotPartition)
+            for name, part in chosen.items() if isinstance(part, SnapshotPartition) and name not in journal.done
         ]
         run.ledgers = [
-            RestoredLedger(name, one.kind.value, target / name, one.size_bytes) for name, one in ledgers.items()
+            RestoredLedger(name, one.kind.value, target / name, one.size_bytes)
+            for name, one in ledgers.items() if name not in journal.done
         ]
         return run
-    refuse_file_in_the_way(target)
     make_directories(fs, target)
     with suppress(LogLockedError), lock_log_dir(fs, target):        # with a writer beside us they stay
         remove_leftovers(fs, target)
         for name in ledgers:
             remove_beside_leftovers(fs, target / name)
     with LogDirState(fs, target) as log_dir:
-        journal = _begin(fs, target, found, list(chosen), adopt=adopt)
-        files = found.files if is_whole else ()
-        _check_files(target, files, pieces)
+        log_dir.claim("restore")        # two would overwrite each other's journal
+        journal = check_target()
+        journal.put()
         told = _Told(progress, sum(part.size_bytes for part in chosen.values()))
         for name, part in chosen.items():
             if name in journal.done:
@@ -261,18 +271,21 @@ class _Journal:
     """
 
     def __init__(
-        self, fs: FileSystem, path: Path, snapshot: str, parts: Collection[str], filled: Mapping[str, int]
+        self, fs: FileSystem, path: Path, snapshot: str, parts: Collection[str], filled: Mapping[str, int],
+        end: RestoreEnd | None,
     ) -> None:
         self._fs = fs
         self._path = path
         self._snapshot = snapshot
         self._parts = sorted(parts)
+        self._end = end
         self._filled = dict(filled)         # partition -> inode of its directory
         self.done: set[str] = set()
 
     def put(self) -> None:
         write_atomically(self._fs, self._path, format_json(
-            _FORMAT, _VERSION, snapshot=self._snapshot, partitions=self._parts, filled=self._filled))
+            _FORMAT, _VERSION, snapshot=self._snapshot, partitions=self._parts, filled=self._filled,
+            end=_end_to_json(self._end)))
 
     def will_publish(self, name: str, directory: Path) -> None:
         """Note the directory that gets the partition's name next."""
@@ -280,39 +293,47 @@ class _Journal:
         self.put()
 
 
-def _begin(fs: FileSystem, target: Path, snapshot: Snapshot, parts: list[str], *, adopt: bool) -> _Journal:
-    """Check the target, and write the journal; its `done` are the partitions that a killed run of this snapshot
-    restored."""
+def _journal_of(
+    fs: FileSystem, target: Path, snapshot: Snapshot, parts: list[str], end: RestoreEnd | None, *, adopt: bool
+) -> _Journal:
+    """Check the target. Returns the journal, not written yet; its `done` are the partitions that a killed run of this
+    snapshot restored."""
     path = target / JOURNAL_FILE
     is_there = has_records if adopt else os.path.lexists
     begun: list[str] = []
     filled: dict[str, int] = {}
     try:
-        before, begun, filled = parse_json(read_file(path), _FORMAT, _VERSION, path, _journal)
-        if before != snapshot.id and any(is_there(target / name) for name in begun):
+        before, begun, filled, until = parse_json(read_file(path), _FORMAT, _VERSION, path, _journal)
+        is_other = before != snapshot.id or until != _end_to_json(end)
+        if is_other and any(is_there(target / name) for name in begun):
+            what = f"the snapshot {before}" if before != snapshot.id else "this snapshot up to another end"
             raise InvalidArgumentError(
-                f"a restore of the snapshot {before} was begun here", file=target,
-                hint=f"finish it with --snapshot {before}, or choose another target",
+                f"a restore of {what} was begun here", file=target,
+                hint=f"finish it with --snapshot {before} and its --until, if it had one, or choose another target",
             )
-        if before != snapshot.id:
+        if is_other:
             begun, filled = [], {}
     except FileNotFoundError:
         pass
-    journal = _Journal(fs, path, snapshot.id, {*begun, *parts}, filled)
+    journal = _Journal(fs, path, snapshot.id, {*begun, *parts}, filled, end)
     journal.done = {
         name for name in begun if is_there(target / name)
         and (not adopt or filled.get(name) == os.stat(target / name).st_ino)
     }
     _check_free(target, [name for name in parts if name not in journal.done], adopt=adopt)
-    journal.put()
     return journal
 
 
-def _journal(body: dict[str, object]) -> tuple[str, list[str], dict[str, int]]:
+def _journal(body: dict[str, object]) -> tuple[str, list[str], dict[str, int], object]:
     snapshot, partitions, filled = body["snapshot"], body["partitions"], body.get("filled", {})
     if not isinstance(snapshot, str) or not isinstance(partitions, list) or not isinstance(filled, dict):
         raise ValueError("it names no snapshot or no partitions")
-    return snapshot, [str(name) for name in partitions], {str(name): int(inode) for name, inode in filled.items()}
+    filled = {str(name): int(inode) for name, inode in filled.items()}
+    return snapshot, [str(name) for name in partitions], filled, body.get("end")
+
+
+def _end_to_json(end: RestoreEnd | None) -> list[int | None] | None:
+    return None if end is None else [end.time_ms, end.offset]
 
 
 def _check_free(target: Path, parts: list[str], *, adopt: bool) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from seglog.backups.buffers import Buffers
 from seglog.errors import (
     CorruptBackupError,
     CorruptRecordError,
@@ -40,7 +41,7 @@ class Piece:
     size_bytes: int
 
     @classmethod
-    def of(cls, data: bytes) -> "Piece":
+    def of(cls, data: "bytes | memoryview") -> "Piece":
         return cls(hashlib.sha256(data).hexdigest(), len(data))
 
 
@@ -72,6 +73,7 @@ class PieceStore:
 
     failed        the store failed: that is no fault of the file that is being backed up
     stored, stored_bytes    objects that were written, and their sizes
+    buffers       for the bytes that are given to `put_each`, which gives them back
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class PieceStore:
         self._is_dry_run = dry_run
         self._rereads = reread
         self._synced: set[str] = set()      # directories of objects that were there before
+        self.buffers = Buffers(PIECE_BYTES)
         self.failed = False
         self.stored = self.stored_bytes = 0
 
@@ -95,22 +98,28 @@ class PieceStore:
         """Store a piece, durably, unless there is a whole object with its name. Raises StorageError."""
         return next(iter(self.put_each([data])))
 
-    def put_each(self, data: Iterable[bytes]) -> Iterator[Piece]:
-        """The same for several, in order."""
+    def put_each(self, data: "Iterable[bytes | memoryview]") -> Iterator[Piece]:
+        """The same for several, in order. What is in one of the `buffers` is given back."""
         for piece, stored_bytes in side_by_side(self._put, data, _AT_A_TIME):
             if stored_bytes is not None:
                 self.stored += 1
                 self.stored_bytes += stored_bytes
             yield piece
 
-    def _put(self, data: bytes) -> tuple[Piece, int | None]:
+    def _put(self, data: "bytes | memoryview") -> tuple[Piece, int | None]:
         """The piece, and the size of its object if it was written."""
+        try:
+            return self._store_piece(data)
+        finally:
+            self.buffers.give_back(data)
+
+    def _store_piece(self, data: "bytes | memoryview") -> tuple[Piece, int | None]:
         piece = Piece.of(data)
         try:
             suffix, is_whole = self._found(piece)
             if is_whole:
                 return piece, None
-            stored = data
+            stored: bytes | memoryview = data
             # A damaged plain object is replaced by a plain one: a reader takes it before a compressed one.
             if suffix != "" and self._compression == "zstd" and (packed := _compressed(data)) is not None:
                 suffix, stored = ZSTD_SUFFIX, packed
@@ -192,7 +201,7 @@ class PieceStore:
         return side_by_side(self.get, pieces, _AT_A_TIME)
 
 
-def _compressed(data: bytes) -> bytes | None:
+def _compressed(data: "bytes | memoryview") -> bytes | None:
     """The data compressed, or None if that saves too little."""
     sample = data[:_SAMPLE_BYTES]
     if len(bytes(compress(Codec.ZSTD, _V2, sample, 1))) > len(sample) - len(sample) // _WORTH:

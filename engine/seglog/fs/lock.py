@@ -10,6 +10,7 @@ record lock, which only fcntl's F_SETLK sees; flock(2) does not.
     lock_file(path, mode)        for anything else, such as a cursor (log.log_cursor).
     turns(dir).run(section)      on the log dir's `.seglog.lock`, for short times: whose turn it is to change a file
                                  that all writers of the log dir share.
+    turns(dir).claim(work)       on another byte of it, for long: one restore at a time, beside turns and writers.
 
 Record locks belong to the process, not to the descriptor, which has two consequences. Closing *any* descriptor of the
 file drops the lock: so each lock file is open at most once in a process, in the one registry here, and no other code
@@ -54,7 +55,7 @@ TURNS_LOCK = ".seglog.lock"             # the same name in a log dir, where a br
 
 _TURN_WAIT_S = 60.0                     # a turn takes a few syncs; after this, its holder is stopped or the disk dead
 _TURN_RETRY_S = 0.001
-_TURN_BYTE, _PRESENCE_BYTE = 0, 1       # of the file of turns, which is empty
+_TURN_BYTE, _PRESENCE_BYTE, _CLAIM_BYTE = 0, 1, 2      # of the file of turns, which is empty
 _HINT_BROKER = (
     "stop the broker, and run the same command again; what only reads works beside it: `seglog ls`, `verify`, `dump`, "
     "and seglog.open_partition"
@@ -171,7 +172,17 @@ class Turns(Unclosed):
         self._entry: _TurnsEntry | None = entry
         self._pid = os.getpid()
         self._present = False
+        self._claims = False
         self._is_unclosed = True
+
+    def claim(self, what: str) -> None:
+        """Until close(), be the only handle with a claim; turns go on. Raises LogLockedError, "another `what`": in this
+        process or another one."""
+        shielded(self._claim, what)
+
+    def _claim(self, what: str) -> None:
+        _REGISTRY.claim(self._mine(), what)
+        self._claims = True
 
     def join(self) -> bool:
         """During a turn: be present until close(). True if no handle was present, in this process or another."""
@@ -225,12 +236,12 @@ class Turns(Unclosed):
         entry, self._entry = self._entry, None
         self._is_unclosed = False
         if entry is not None and self._pid == os.getpid():
-            _REGISTRY.leave(entry, present=self._present)
+            _REGISTRY.leave(entry, self._present, self._claims)
 
     def _collected(self) -> None:
         entry = self._entry
         if entry is not None and os is not None and self._pid == os.getpid():
-            _REGISTRY.drop(partial(_REGISTRY.let_go_turns, entry, self._present))
+            _REGISTRY.drop(partial(_REGISTRY.let_go_turns, entry, self._present, self._claims))
 
     def __enter__(self) -> Self:
         return self
@@ -313,13 +324,14 @@ class _Entry:
 class _TurnsEntry:
     """A lock file of turns. It is open while any handle exists, and locked only during a turn."""
 
-    __slots__ = ("count", "file", "identity", "mutex", "present")
+    __slots__ = ("count", "file", "identity", "is_claimed", "mutex", "present")
 
     def __init__(self, identity: tuple[int, int], file: WritableFile) -> None:
         self.identity = identity
         self.file = file
         self.count = 1              # handles
         self.present = 0            # handles that have joined
+        self.is_claimed = False     # by one of the handles
         # Orders turns within this process; guards the record lock, which does not exclude threads.
         self.mutex = CallLock()
 
@@ -425,11 +437,32 @@ class _Registry:
         _lock(fd, entry.file.path, SHARED, _PRESENCE_BYTE)
         return was_alone
 
-    def leave(self, entry: _TurnsEntry, *, present: bool) -> None:
-        self._alone(self.let_go_turns, entry, present)
+    def claim(self, entry: _TurnsEntry, what: str) -> None:
+        self._alone(self._take_claim, entry, what)
 
-    def let_go_turns(self, entry: _TurnsEntry, present: bool) -> None:
+    def _take_claim(self, entry: _TurnsEntry, what: str) -> None:
+        if entry.is_claimed:
+            raise LogLockedError(f"another {what} is under way, in this process", file=entry.file.path)
+        fd = entry.file.fileno()
+        try:
+            _lock(fd, entry.file.path, EXCLUSIVE, _CLAIM_BYTE)
+        except LogLockedError as error:
+            pid = flock(fd, fcntl.F_GETLK, fcntl.F_WRLCK, _CLAIM_BYTE, 1)["l_pid"]
+            who = Holder(pid, _process_name(pid)) if pid > 0 else Holder(None)
+            raise LogLockedError(
+                f"another {what} is under way, by {who}", file=entry.file.path, hint="wait until it has ended"
+            ) from error
+        entry.is_claimed = True
+
+    def leave(self, entry: _TurnsEntry, present: bool, claims: bool) -> None:
+        self._alone(self.let_go_turns, entry, present, claims)
+
+    def let_go_turns(self, entry: _TurnsEntry, present: bool, claims: bool) -> None:
         """End the use of one handle, with the mutex."""
+        if claims:
+            with refusals("unlock", entry.file.path):
+                fcntl.lockf(entry.file.fileno(), fcntl.LOCK_UN, 1, _CLAIM_BYTE)
+            entry.is_claimed = False
         entry.present -= present
         if entry.present == 0:
             with refusals("unlock", entry.file.path):

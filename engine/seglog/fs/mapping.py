@@ -279,6 +279,14 @@ class RegularFile:
         with refusals("read", self._path):
             return _read_all(self._path, self._number, position + size_bytes, position)
 
+    def read_into(self, position: int, view: memoryview) -> int:
+        """Fill `view` with the bytes from `position` on. Returns how many there are, fewer at the end of the file."""
+        done = 0
+        with refusals("read", self._path):
+            while done < len(view) and (count := os.preadv(self._number, [view[done:]], position + done)):
+                done += count
+        return done
+
     def __enter__(self) -> Self:
         return self
 

@@ -14,7 +14,7 @@ from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
 from seglog.fs.files import FileSystem
-from seglog.fs.lock import SHARED, Lock, lock_log_dir, turns
+from seglog.fs.lock import SHARED, TURNS_LOCK, Lock, lock_log_dir, turns
 from seglog.fs.refusals import refusals
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.clean_marks import CLEAN_MARK, PartitionState
@@ -66,6 +66,8 @@ class LogDirState:
         shielded(self._open, fs)
 
     def _open(self, fs: FileSystem) -> None:
+        if not os.path.lexists(self.path / TURNS_LOCK):
+            lock_log_dir(fs, self.path, SHARED).release()       # if a broker refuses us, we leave no file behind
         self._turns = turns(fs, self.path)
         try:
             self._turns.run(self._begin, fs)
@@ -110,6 +112,11 @@ class LogDirState:
     def check(self) -> None:
         """Raises ForkedHandleError in a child process, StorageError after close()."""
         self._share.check_file()
+
+    def claim(self, what: str) -> None:
+        """Until close(), exclude others that claim the log dir, for long work that must not be done twice at once.
+        Writers go on. Raises LogLockedError, "another `what`"."""
+        self._turns.claim(what)
 
     def __enter__(self) -> Self:
         return self

@@ -98,7 +98,7 @@ class HdfsStore(RemoteStore, RenamingStore):
 
     # --- changing --------------------------------------------------------------------------------
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes | memoryview) -> None:
         # Two attempts of a task may write the same file at the same time: each uses its own temporary name.
         scratch = f"{self._in(path)}.{secrets.token_hex(8)}{SCRATCH_SUFFIX}"
         self._client.create(scratch, data, len(data))

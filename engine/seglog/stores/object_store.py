@@ -160,12 +160,12 @@ class ObjectStore(RemoteStore):
 
     # --- changing --------------------------------------------------------------------------------
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes | memoryview) -> None:
         with refusals("write", path):
             # An exception within the block would put the object without its bytes: pyarrow cannot give a stream up.
             shielded(self._put, self._in(path), data)
 
-    def _put(self, place: str, data: bytes) -> None:
+    def _put(self, place: str, data: bytes | memoryview) -> None:
         with self._fs.open_output_stream(place, compression=None) as stream:
             stream.write(data)
 

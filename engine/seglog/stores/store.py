@@ -75,10 +75,10 @@ class Store(ReadableStore):
         """Whether a file or directory with this name exists."""
 
     @abstractmethod
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes | memoryview) -> None:
         """Replace the contents of a file by `data`; a reader sees the old contents or the new."""
 
-    def write_draft(self, path: str, data: bytes) -> None:
+    def write_draft(self, path: str, data: bytes | memoryview) -> None:
         """As `write`, for a file that shows by itself whether it is whole, and can be made again: it may get lost."""
         self.write(path, data)
 
@@ -189,14 +189,14 @@ class LocalStore(RenamingStore):
         with refusals("read", path):
             return file_part(path, position, size_bytes)
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes | memoryview) -> None:
         self._write(path, data, durably=True)
         self._fs.sync_directory(os.path.dirname(path))
 
-    def write_draft(self, path: str, data: bytes) -> None:
+    def write_draft(self, path: str, data: bytes | memoryview) -> None:
         self._write(path, data, durably=False)
 
-    def _write(self, path: str, data: bytes, *, durably: bool) -> None:
+    def _write(self, path: str, data: bytes | memoryview, *, durably: bool) -> None:
         # Two attempts of a task may write the same file at the same time: each uses its own temporary name.
         scratch = f"{path}.{secrets.token_hex(8)}{SCRATCH_SUFFIX}"
         with self._fs.create(scratch) as file:

@@ -116,7 +116,7 @@ class WebHdfs:
         how = "OVERWRITE" if replace else "NONE"
         self._ask("PUT", path, "RENAME", f"rename to {target}", destination=target, renameoptions=how)
 
-    def create(self, path: str, body: "IO[bytes] | bytes", size_bytes: int) -> None:
+    def create(self, path: str, body: "IO[bytes] | bytes | memoryview", size_bytes: int) -> None:
         """Create or replace a file with these bytes, which are on the disks of its datanodes when this returns."""
         # The namenode quotes the commas of this flag twice, so it is set here, where the datanode reads it.
         parts = self._datanode("PUT", path, "CREATE", "write", overwrite="true")
@@ -193,7 +193,7 @@ class WebHdfs:
 
     @contextmanager
     def _exchange(
-        self, method: str, netloc: str, target: str, path: str, doing: str, body: "IO[bytes] | bytes | None" = None,
+        self, method: str, netloc: str, target: str, path: str, doing: str, body: "IO[bytes] | bytes | memoryview | None" = None,
         headers: dict[str, str] | None = None,
     ) -> Iterator[HTTPResponse]:
         """Send a request, and return its successful answer. Every failure until the end of the block is a

@@ -3,12 +3,12 @@ what is there.
 
     python -m support.killed_backup DIRECTORY KILLS SEED
 
-Each life appends, deletes old records, backs up, sometimes follows the log for some runs, forgets, prunes and restores,
-and says through a pipe what it begins and what has finished. Three lives of five die at one of the changes that their
-backups make to files, in the middle of it if that is a write; the others after some milliseconds. What a finished run
-said it had must be there, whole, and nothing else may look like a snapshot. While it follows, a run may remove the
-snapshot of the one before, but the last one has what that one had. A restore that was killed is finished by the next
-life.
+Each life appends, deletes old records, backs up, sometimes follows the log for some runs, forgets, prunes, restores,
+fills a partition that a broker has created, and says through a pipe what it begins and what has finished. Three lives
+of five die at one of the changes that their backups make to files, in the middle of it if that is a write; the others
+after some milliseconds. What a finished run said it had must be there, whole, and nothing else may look like a
+snapshot. While it follows, a run may remove the snapshot of the one before, but the last one has what that one had. A
+restore that was killed is finished by the next life; the partition that it was to fill is empty or whole.
 
 The queue has numbers, put in their order, every third with another priority, and done in their order: so what is left
 of it is known from the first number and the next one. Each record of the log has its offset as its value.
@@ -21,6 +21,7 @@ import signal
 import sys
 import threading
 import time
+import uuid
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -29,12 +30,15 @@ import seglog
 from seglog.archive.restoring import JOURNAL_FILE
 from seglog.format.checked_json import parse_json
 from seglog.fs.files import OsFileSystem
+from seglog.fs.staging import leftovers
+from seglog.state.partition_metadata import PartitionMetadata
 from support.faultfs import FailingFs
 
 CONFIG = {"segment.bytes": 3000, "index.interval.bytes": 200}
 OF_QUEUE = {"managedLedgerMaxEntriesPerLedger": 30, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
 KEPT_RECORDS = 200
-ACTS = "create", "follow", "forget", "prune", "restore"
+TOPIC_ID = uuid.UUID(int=8)
+ACTS = "create", "follow", "forget", "prune", "restore", "adopt"
 
 
 class DeadlyFs(FailingFs):
@@ -98,6 +102,8 @@ class Life:
             backups.prune()
         if rng.random() < 0.4:
             self.restore(snapshot.id)
+        if rng.random() < 0.4:
+            self.adopt(snapshot.id)
         if rng.random() < 0.3:
             self.begin("follow")
             follow(backups, self.top / "data", log, rng, self.tell)
@@ -111,14 +117,45 @@ class Life:
         assert (self.top / "back/jobs").exists()
         shutil.rmtree(self.top / "back")
 
+    def adopt(self, snapshot_id):
+        """Fill the partition that a broker has created; it never has a part of the records."""
+        new = self.top / "adopted"
+        if not new.exists():
+            shutil.rmtree(self.top / "created", ignore_errors=True)
+            (self.top / "created/orders-0").mkdir(parents=True)
+            (self.top / "created/orders-0" / f"{0:020}.log").touch()
+            (self.top / "created/orders-0/partition.metadata").write_bytes(PartitionMetadata(TOPIC_ID).to_bytes())
+            (self.top / "created").rename(new)
+        self.begin("adopt")
+        seglog.restore(self.top / "store", new, snapshot=snapshot_id, topics=["orders"], adopt=True, fs=self.fs)
+        self.begin("nothing")
+        end, = [part.next_offset for part in self.backups.snapshot(snapshot_id).partitions]
+        check_adopted(new, whole=end)
+        assert not (new / JOURNAL_FILE).exists()
+        assert leftovers(new) == []
+        shutil.rmtree(new)
+
     def finish_restore(self):
         """Of the life before, unless its snapshot is forgotten."""
-        journal = self.top / "back" / JOURNAL_FILE
-        if journal.exists():
-            begun = parse_json(journal.read_bytes(), "seglog-restore", 1, journal, lambda body: body["snapshot"])
-            if begun in [snapshot.id for snapshot in self.backups.snapshots()]:
-                self.restore(begun)
-        shutil.rmtree(self.top / "back", ignore_errors=True)
+        known = [snapshot.id for snapshot in self.backups.snapshots()] if self.backups._repository.exists else []
+        for name, finish in (("back", self.restore), ("adopted", self.adopt)):
+            journal = self.top / name / JOURNAL_FILE
+            if journal.exists():
+                begun = parse_json(journal.read_bytes(), "seglog-restore", 1, journal, lambda body: body["snapshot"])
+                if begun in known:
+                    finish(begun)
+            shutil.rmtree(self.top / name, ignore_errors=True)
+
+
+def check_adopted(log_dir, whole=None):
+    """The partition is empty or has all records of a snapshot, up to `whole`; the topic id is that of the cluster."""
+    path = log_dir / "orders-0"
+    assert PartitionMetadata.read(path / "partition.metadata").topic_id == TOPIC_ID
+    with seglog.open_partition(path) as partition:
+        values = [record.value for record in partition.read()]
+        assert values == [b"%d" % n for n in range(partition.log_start_offset, partition.log_end_offset)]
+        assert {batch.leader_epoch for batch in partition.batches()} <= {0}
+        assert whole is None or partition.log_end_offset == whole
 
 
 def append(log, count):
@@ -145,6 +182,8 @@ def follow(backups, data, log, rng, tell):
 def check(top, known, followed, number):
     """`known`: {snapshot: (log start and end offset, first and next number in the queue) when its run began} of those
     that must be there. `followed`: the log end offset when the last run began that followed the log."""
+    if (top / "adopted").exists():
+        check_adopted(top / "adopted")
     if not (top / "store/seglog-backup.json").exists():
         assert not known
         return
