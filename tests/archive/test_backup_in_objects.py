@@ -17,7 +17,7 @@ from seglog.backups import store_lease as lease
 from seglog.backups.pieces import PieceStore
 from seglog.backups.repository import Repository
 from seglog.backups.store_lease import RunMark
-from seglog.errors import InvalidArgumentError, LogLockedError, SeglogError, StorageError
+from seglog.errors import CorruptBackupError, InvalidArgumentError, LogLockedError, SeglogError, StorageError
 from seglog.fs.live_file import BOOT_ID
 from seglog.pulsar import ManagedLedger, MessageMetadata, build_entry
 from support.backed_log import NOW, files, fill
@@ -93,6 +93,24 @@ def test_the_mark_of_a_dead_process_of_this_machine_is_removed_at_once(data, ser
     (place / "alive.json").write_bytes(alive.to_bytes())
     with pytest.raises(LogLockedError):
         backups.create(data)
+
+
+def test_a_mark_that_could_not_be_removed_does_not_stop_the_next_run(data, server, backups, monkeypatch):
+    """`create --every` made no backup for half an hour: the process of the mark was alive, its own."""
+    remove = type(backups._repository.store).remove_file
+
+    def refused(self, path):
+        if "/runs/" in path:
+            raise StorageError("cannot remove: AWS Error SLOW_DOWN", file=path)
+        remove(self, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(backups._repository.store), "remove_file", refused)
+        backups.create(data)
+    assert len(list((in_cloud(server) / "runs").iterdir())) == 1
+    again = seglog.BackupStore(f"{backups._repository.path}", options=server.options)
+    again.create(data)
+    assert not (in_cloud(server) / "runs").exists()
 
 
 def test_of_many_runs_at_once_none_sees_another_at_work(data, server, backups):
@@ -198,8 +216,6 @@ def test_a_store_that_fails_now_and_then_costs_runs_and_no_snapshot(log, data, s
         assert {snapshot_id for snapshot_id, *_ in has} <= found.keys()
         check = backups.check(read_data=turn % 8 == 0)
         assert not [finding for finding in check.findings if finding.snapshots], check.findings
-        for path in (in_cloud(server) / "runs").glob("*"):      # of this process, which lives on
-            path.unlink()
     assert failed > 3
     assert len(has) > 2
     for number, (snapshot_id, end, held) in enumerate(has):
@@ -307,6 +323,117 @@ def test_a_listing_that_still_shows_a_removed_snapshot_ends_no_backup_and_prunes
     backups.prune()
     check = backups.check(read_data=True)
     assert (check.findings, check.unused) == ([], 0)
+
+
+def hide(monkeypatch, backups, *ids):
+    """Let listings not show these snapshots yet."""
+    listed = type(backups._repository.store).files
+    names = {f"{snapshot_id}.json" for snapshot_id in ids}
+    monkeypatch.setattr(
+        type(backups._repository.store), "files",
+        lambda self, path: [file for file in listed(self, path) if file.name not in names],
+    )
+
+
+def test_prune_spares_what_a_snapshot_needs_that_no_listing_shows_yet(
+    log, data, backups, in_memory, monkeypatch
+):
+    first = backups.create(data).snapshot
+    fill(log)
+    last = backups.create(data).snapshot
+    with monkeypatch.context() as patched:
+        hide(patched, backups, last.id)
+        assert [snapshot.id for snapshot in backups.snapshots()] == [first.id, last.id]
+        assert backups.snapshot().id == last.id
+        assert backups.prune().objects == 0
+        assert [snapshot.id for snapshot in backups.forget(keep_last=1).forgotten] == [first.id]
+        backups.prune()
+        assert backups.check(read_data=True).ok
+        backups.restore(in_memory / "hidden")
+    backups.restore(in_memory / "back", snapshot=last.id)
+    for back in ("hidden", "back"):
+        assert logs(in_memory / back / "orders-0") == logs(data / "orders-0")
+
+
+def test_a_run_that_is_killed_before_its_snapshot_is_put_hinders_nobody(log, data, server, backups, monkeypatch):
+    first = backups.create(data).snapshot
+    fill(log)
+    write = type(backups._repository.store).write
+
+    def killed(self, path, raw):
+        if "/snapshots/2" in path:
+            raise KeyboardInterrupt
+        write(self, path, raw)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(backups._repository.store), "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            backups.create(data)
+    assert len(backups._repository.registered_ids()) == 2
+    assert backups.snapshot().id == first.id
+    assert [snapshot.id for snapshot in backups.snapshots()] == [first.id]
+    assert backups.check().ok
+    assert backups.prune().objects > 0
+    assert backups._repository.registered_ids() == {first.id}
+    assert backups.check().unused == 0
+    place, = (in_cloud(server) / "snapshots").glob("2*.json")
+    place.unlink()
+    with pytest.raises(InvalidArgumentError, match="removed meanwhile"):
+        backups.snapshot()
+
+
+def test_a_damaged_register_is_found_stops_prune_and_is_written_anew(log, data, server, backups):
+    first = backups.create(data).snapshot
+    register = in_cloud(server) / "snapshots/register.json"
+    whole = register.read_bytes()
+    for at in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[at] ^= 2
+        register.write_bytes(damaged)
+        finding, = backups.check().findings
+        assert finding.file.endswith("register.json")
+        for dry_run in (True, False):
+            with pytest.raises(CorruptBackupError, match="nothing was removed"):
+                backups.prune(dry_run=dry_run)
+        assert [snapshot.id for snapshot in backups.snapshots()] == [first.id]
+    last = backups.create(data).snapshot
+    assert backups._repository.registered_ids() == {first.id, last.id}
+    register.unlink()       # as in a store of an older version
+    assert backups.check().ok
+    backups.prune()
+
+
+def test_listings_that_lag_behind_cost_no_snapshot(log, data, server, backups, in_memory, monkeypatch):
+    """Each listing may be what it was some changes ago."""
+    rng, seen = random.Random(7), {}
+    listed = type(backups._repository.store).files
+
+    def lagging(self, path):
+        found = seen.setdefault(path, [])
+        found.append(listed(self, path))
+        return rng.choice(found[-4:])
+
+    monkeypatch.setattr(type(backups._repository.store), "files", lagging)
+    has = {}
+    for turn in range(200 if FULL else 30):
+        fill(log, rng.randrange(1, 4))
+        has[backups.create(data).snapshot.id] = log.log_end_offset
+        if turn % 3 == 2:
+            log.truncate_to(log.log_end_offset - 2)
+            kept = [snapshot.id for snapshot in backups.forget(keep_last=3).kept]
+            has = {one: end for one, end in has.items() if one in kept}
+            assert len(has) == 3
+            with contextlib.suppress(InvalidArgumentError):     # a listing shows one that was removed
+                backups.prune()
+        assert has.keys() <= {snapshot.id for snapshot in backups.snapshots()}
+        assert backups.snapshot().id == max(has)
+        assert not [finding for finding in backups.check().findings if finding.snapshots]
+    monkeypatch.setattr(type(backups._repository.store), "files", listed)
+    assert backups.check(read_data=True).ok
+    for number, (snapshot_id, end) in enumerate(has.items()):
+        backups.restore(in_memory / f"back-{number}", snapshot=snapshot_id)
+        with seglog.open_partition(in_memory / f"back-{number}/orders-0") as partition:
+            assert partition.log_end_offset == end
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])

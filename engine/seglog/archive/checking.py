@@ -3,7 +3,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from seglog.backups.manifest import STORE_FILE, Snapshot, SnapshotLedger, SnapshotPartition, is_snapshot_id
+from seglog.backups.manifest import STORE_FILE, Snapshot, SnapshotLedger, SnapshotPartition
 from seglog.backups.pieces import ZSTD_SUFFIX, Piece, PieceStore, is_digest
 from seglog.backups.repository import Repository
 from seglog.errors import CorruptBackupError, SeglogError, UnsupportedVersionError
@@ -48,6 +48,7 @@ class Usage:
     users: {digest: the snapshots that name the piece}.
 
     `may_be_removed`: pass over a snapshot that is removed meanwhile; otherwise InvalidArgumentError is raised.
+    gone: ids in the store's register whose snapshots are not there.
     """
 
     def __init__(self, repository: Repository, pieces: PieceStore, *, may_be_removed: bool = False) -> None:
@@ -56,15 +57,21 @@ class Usage:
         self.users: defaultdict[str, set[str]] = defaultdict(set)
         self.damaged: list[tuple[str, str, str]] = []       # file, what, snapshot
         trees: dict[tuple[Piece, ...], SnapshotPartition | SnapshotLedger] = {}
-        for name in _snapshot_files(repository):
-            file = f"{repository.path}/snapshots/{name}"
-            snapshot_id = name.removesuffix(".json")
+        self.gone: list[str] = []
+        listed, registered = repository.listed_ids(), set[str]()
+        try:
+            registered = repository.registered_ids()
+        except (CorruptBackupError, UnsupportedVersionError) as error:
+            self.damaged.append((error.file or repository.path, error.what, ""))
+        for snapshot_id in sorted(listed | registered):
+            may_be_gone = may_be_removed or snapshot_id not in listed
             try:
-                snapshot = (repository.find_snapshot if may_be_removed else repository.read_snapshot)(snapshot_id)
+                snapshot = (repository.find_snapshot if may_be_gone else repository.read_snapshot)(snapshot_id)
             except (CorruptBackupError, UnsupportedVersionError) as error:
-                self.damaged.append((file, error.what, snapshot_id))
+                self.damaged.append((repository.snapshot_path(snapshot_id), error.what, snapshot_id))
                 continue
             if snapshot is None:
+                self.gone.append(snapshot_id)
                 continue
             self.snapshots.append(snapshot)
             for file_of in snapshot.files:
@@ -148,7 +155,7 @@ def check_backups(
 
 def _remaining(repository: Repository, findings: list[BackupFinding]) -> list[BackupFinding]:
     """The findings without those about what `forget` and `prune` have removed meanwhile."""
-    left, found = {name.removesuffix(".json") for name in _snapshot_files(repository)}, []
+    left, found = repository.ids_now(), []
     for finding in findings:
         users = tuple(snapshot_id for snapshot_id in finding.snapshots if snapshot_id in left)
         if users or repository.store.file(finding.file) is not None:
@@ -192,8 +199,3 @@ def object_directories(repository: Repository) -> Iterator[str]:
     for name in repository.store.directories(f"{repository.path}/objects"):
         if len(name) == 2:
             yield f"{repository.path}/objects/{name}"
-
-
-def _snapshot_files(repository: Repository) -> list[str]:
-    names = (file.name for file in repository.store.files(f"{repository.path}/snapshots"))
-    return sorted(name for name in names if is_snapshot_id(name.removesuffix(".json")) and name.endswith(".json"))

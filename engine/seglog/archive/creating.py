@@ -100,7 +100,7 @@ def back_up(
         run = _Run(repository, source, directories, clock or SystemClock(), progress)
         done = run.all(reread=reread, dry_run=dry_run, is_followed=is_followed)
         if following is not None and done.is_new and _hour_of(done.snapshot) == _hour_of(following):
-            repository.remove(repository.snapshot_path(following.id))
+            repository.remove_snapshots([following.id])
         return done
 
 

@@ -48,9 +48,7 @@ def forget(repository: Repository, keep_last: int, keep_daily: int, keep_weekly:
     kept = _kept(snapshots, *counts)
     gone = tuple(snapshot for snapshot in snapshots if snapshot.id not in kept)
     if not dry_run:
-        for snapshot in gone:
-            repository.remove(repository.snapshot_path(snapshot.id))
-        repository.sync_snapshots()
+        repository.remove_snapshots(snapshot.id for snapshot in gone)
     return ForgetRun(gone, tuple(snapshot for snapshot in snapshots if snapshot.id in kept))
 
 
@@ -97,6 +95,7 @@ def prune(repository: Repository, *, dry_run: bool) -> PruneRun:
                 done.paths.append(f"{directory}/{file.name}")
     if not dry_run:
         repository.check_alone()
+        repository.drop_from_register(usage.gone)
         for _ in repository.store.each(repository.remove, done.paths):
             pass
     return done

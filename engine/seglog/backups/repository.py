@@ -11,8 +11,8 @@ Readers need neither.
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from seglog.backups.manifest import (
@@ -28,8 +28,9 @@ from seglog.backups.manifest import (
     store_to_bytes,
 )
 from seglog.backups.pieces import PieceStore
+from seglog.backups.snapshot_register import SnapshotRegister
 from seglog.backups.store_lease import StoreLease, leased
-from seglog.errors import InvalidArgumentError
+from seglog.errors import CorruptBackupError, InvalidArgumentError
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
 from seglog.fs.lock import EXCLUSIVE, LOG_DIR_LOCK, lock_file
@@ -47,6 +48,8 @@ class Repository:
     def __init__(self, path: AnyPath, options: Mapping[str, str] | None, fs: FileSystem) -> None:
         self.store, self.path = open_store(path, options or {}, fs, removable=self._removable)
         self.fs = fs
+        # A directory's listing shows what is there.
+        self._register = None if isinstance(self.store, LocalStore) else SnapshotRegister(self.store, self.path)
         self._compression: str | None = None
         self._lease: StoreLease | None = None
 
@@ -143,8 +146,24 @@ class Repository:
         if may_be_missing and not self.exists:
             return []
         _ = self.compression
-        found = (file.name.removesuffix(".json") for file in self.store.files(f"{self.path}/snapshots"))
-        return sorted(filter(is_snapshot_id, found))
+        return sorted(self.ids_now())
+
+    def ids_now(self) -> set[str]:
+        """The ids of all snapshots, whatever else is here."""
+        found = self.listed_ids()
+        with suppress(CorruptBackupError):      # `check` finds it
+            found |= self.registered_ids()
+        return found
+
+    def listed_ids(self) -> set[str]:
+        """The ids of the snapshots that a listing shows."""
+        found = {file.name.partition(".json") for file in self.store.files(f"{self.path}/snapshots")}
+        return {name for name, suffix, rest in found if suffix and not rest and is_snapshot_id(name)}
+
+    def registered_ids(self) -> set[str]:
+        """The ids of snapshots that a listing may not show yet, and of some that are gone. Raises CorruptBackupError,
+        UnsupportedVersionError."""
+        return set() if self._register is None else self._register.ids()
 
     def new_id(self, now_ms: int) -> str:
         """An id for a snapshot of this time; later than all others, even if the clock was set back."""
@@ -158,21 +177,22 @@ class Repository:
 
     def snapshot(self, snapshot_id: str) -> Snapshot:
         """The snapshot with this id, `latest`, or the only one whose id begins so. Raises InvalidArgumentError."""
-        removed = ""
+        gone: list[str] = []
         while True:
+            # `follow` replaces the last one again and again, so look for the one that came instead.
             ids = self.snapshot_ids()
-            chosen = ids[-1:] if snapshot_id == _LATEST else [one for one in ids if one.startswith(snapshot_id)]
+            left = [one for one in ids if one not in gone]
+            chosen = left[-1:] if snapshot_id == _LATEST else [one for one in left if one.startswith(snapshot_id)]
+            if gone and gone[-1] in ids and not chosen:
+                return self.read_snapshot(gone[-1])
             if len(chosen) != 1:
                 found = f"{len(chosen)} snapshots begin with" if chosen else "no snapshot"
                 raise InvalidArgumentError(
                     f"{found} {snapshot_id!r}", file=self.path, hint="`seglog backup ls` lists them"
                 )
-            # `follow` replaces the last one again and again, so look for the one that came instead.
-            if chosen[0] == removed:
-                return self.read_snapshot(removed)
             if (snapshot := self.find_snapshot(chosen[0])) is not None:
                 return snapshot
-            removed = chosen[0]
+            gone.append(chosen[0])
 
     def snapshots(self) -> list[Snapshot]:
         """All, the oldest first, but those that are removed meanwhile. Raises InvalidArgumentError if there are no
@@ -196,11 +216,23 @@ class Repository:
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
         self.check_alone()
+        if self._register is not None:
+            self._register.write({*self.snapshot_ids(), snapshot.id})
         self.store.write(self.snapshot_path(snapshot.id), snapshot.to_bytes())
 
-    def sync_snapshots(self) -> None:
-        """Make removed snapshots durable, before objects go that they named."""
+    def drop_from_register(self, ids: Iterable[str]) -> None:
+        """Of snapshots that are gone."""
+        dropped = set(ids)
+        if dropped and self._register is not None:
+            self._register.write(set(self.snapshot_ids()) - dropped)
+
+    def remove_snapshots(self, ids: Iterable[str]) -> None:
+        """Remove snapshots, durably, before objects go that only they name."""
+        removed = set(ids)
+        for snapshot_id in removed:
+            self.remove(self.snapshot_path(snapshot_id))
         self.store.sync(f"{self.path}/snapshots")
+        self.drop_from_register(removed)
 
     def snapshot_path(self, snapshot_id: str) -> str:
         return f"{self.path}/snapshots/{snapshot_id}.json"

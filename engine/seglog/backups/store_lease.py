@@ -28,6 +28,9 @@ FORMAT, VERSION = "seglog-backup-run", 1
 RENEW_S = 60.0
 STALE_MS = 30 * 60_000
 
+# The marks of runs of this process that have ended, and could not be removed: the process lives on, its runs do not.
+_left_over: set[str] = set()
+
 
 @dataclass(frozen=True, slots=True)
 class RunMark:
@@ -120,8 +123,14 @@ def leased(store: Store, directory: str, remove: Callable[[str], None]) -> Itera
             lease.end()
             keeper.join()
     finally:
-        with suppress(SeglogError):     # otherwise it is removed as that of a process that is gone
-            remove(lease.path)
+        _left_over.add(lease.path)
+        with suppress(SeglogError):     # otherwise the next run removes it
+            _remove_left_over(lease.path, remove)
+
+
+def _remove_left_over(path: str, remove: Callable[[str], None]) -> None:
+    remove(path)
+    _left_over.discard(path)
 
 
 def _refuse_others(store: Store, directory: str, own: str, remove: Callable[[str], None]) -> None:
@@ -132,6 +141,9 @@ def _refuse_others(store: Store, directory: str, own: str, remove: Callable[[str
         raw = store.read(path)
         if raw is None:
             continue        # it has ended
+        if path in _left_over:
+            _remove_left_over(path, remove)
+            continue
         mark = RunMark.parse(raw, path)
         if mark.is_dead(_now_ms()):
             remove(path)

@@ -193,8 +193,8 @@ class WebHdfs:
 
     @contextmanager
     def _exchange(
-        self, method: str, netloc: str, target: str, path: str, doing: str, body: "IO[bytes] | bytes | memoryview | None" = None,
-        headers: dict[str, str] | None = None,
+        self, method: str, netloc: str, target: str, path: str, doing: str,
+        body: "IO[bytes] | bytes | memoryview | None" = None, headers: dict[str, str] | None = None,
     ) -> Iterator[HTTPResponse]:
         """Send a request, and return its successful answer. Every failure until the end of the block is a
         StorageError."""
