@@ -6,7 +6,6 @@ import pytest
 import seglog
 from seglog.archive import moments
 from seglog.archive.sound_batches import SoundBatches
-from seglog.backups import pieces
 from seglog.backups.buffers import Buffers
 from seglog.segment.segment import Segment
 from support.golden import golden_cases
@@ -91,8 +90,7 @@ def test_of_what_brokers_wrote_it_says_what_its_twin_says(in_memory):
 
 def test_a_run_checks_batches_without_reading_the_log_again(in_memory, monkeypatch):
     """Also of the log that grew, whose last piece is stored again, and with batches over several pieces."""
-    for module in (pieces, moments):
-        monkeypatch.setattr(module, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(moments, "PIECE_BYTES", 1000)
     data, store = in_memory / "data", in_memory / "store"
 
     tables, read_again = Segment.tables, []
