@@ -60,6 +60,7 @@ from seglog.spark.plan import TaskPacker, tasks_to_bytes
 from seglog.spark.segment_task import convert_task
 from seglog.spark.sink_journal import SinkJournal, SinkStep
 from seglog.spark.workplace import Workplace
+from seglog.state import group_settings
 from seglog.state.acls import FILE_NAME as ACLS_FILE
 from seglog.state.acls import Acl, Operation, PatternType, Permission, ResourceType, write_acls
 from seglog.state.clean_marks import PARTITION_MARK, PERIOD_FILE
@@ -724,6 +725,15 @@ def acls():
     return f"`alice` may read every topic whose name begins with `orders-`:\n\n{text}"
 
 
+def groups_settings():
+    with tempfile.TemporaryDirectory() as log_dir:
+        group_settings.write_group_settings(OsFileSystem(), Path(log_dir), {
+            "billing": {group_settings.SESSION_TIMEOUT: 60_000, group_settings.HEARTBEAT_INTERVAL: 10_000}})
+        raw = (Path(log_dir) / group_settings.FILE_NAME).read_text()
+    text = "".join(f"    {line}\n" for line in json.dumps(json.loads(raw), indent=1, sort_keys=True).splitlines())
+    return f"Members of `billing` may be silent for a minute:\n\n{text}"
+
+
 def creation():
     topic_id = uuid.UUID("6b5a1c5e-93d4-4a33-8f0a-5f7a0c2d9e11").bytes
     with tempfile.TemporaryDirectory() as log_dir:
@@ -921,6 +931,7 @@ EXAMPLES = {
     "cluster_id.md": {"cluster-id": cluster_id},
     "users.md": {"users": users},
     "acls.md": {"acls": acls},
+    "group_settings.md": {"group-settings": groups_settings},
     "topic_creation.md": {"topic-creation": creation},
     "topic_deletion.md": {"topic-deletion": topic_deletion},
     "coordinator_topics.md": {"coordinator-records": coordinator_records},

@@ -70,6 +70,7 @@ def test_no_client_makes_more(in_memory):
     (".seglog.deletion", "seglog-topic-deletion", {"topics": [{"topic": "orders", "topic_id": ID}]}),
     ("orders-0/.seglog.config", "seglog-log-settings", {"settings": {}}),
     (".seglog.producer_ids", "seglog-producer-ids", {"next_block": 1000}),
+    (".seglog.group_settings", "seglog-group-settings", {"groups": {"g": {"consumer.session.timeout.ms": 50_000}}}),
 ])
 def test_a_file_with_wrong_types_does_not_end_the_start(log_dir, file, kind, members):
     """Its checksum is right: somebody made it."""
@@ -98,6 +99,7 @@ OTHERS = {
     ".seglog.deletion": ("seglog-topic-deletion", "topics"),
     ".seglog.producer_ids": ("seglog-producer-ids", "next_block"),
     ".seglog.users": ("seglog-users", "users"),
+    ".seglog.group_settings": ("seglog-group-settings", "groups"),
     ".seglog.cluster_id": ("seglog-cluster-id", "cluster_id"),
     "orders-0/.seglog.config": ("seglog-log-settings", "settings"),
 }

@@ -106,20 +106,20 @@ def test_a_group_has_the_settings_of_the_server(in_memory):
         of = m.DescribeConfigsRequest
         row, = client.ask(of(include_synonyms=True, resources=[
             of.DescribeConfigsResource(resource_type=32, resource_name="g")]), 4).results
-        assert [(one.name, one.value, one.read_only, one.synonyms[0].name) for one in row.configs] == [
-            ("consumer.session.timeout.ms", "30000", True, "group.consumer.session.timeout.ms"),
-            ("consumer.heartbeat.interval.ms", "5000", True, "group.consumer.heartbeat.interval.ms")]
+        assert [(one.name, one.value, [(known.name, known.value, known.source) for known in one.synonyms])
+                for one in row.configs] == [
+            ("consumer.session.timeout.ms", "30000", [
+                ("group.consumer.session.timeout.ms", "30000", 4), ("group.consumer.session.timeout.ms", "45000", 5)]),
+            ("consumer.heartbeat.interval.ms", "5000", [("group.consumer.heartbeat.interval.ms", "5000", 5)])]
 
 
-def test_a_group_has_no_settings_of_its_own_and_the_answer_says_so(in_memory):
-    group, client_metrics = 32, 16
+def test_the_metrics_of_clients_have_no_settings_and_the_answer_says_so(in_memory):
     with seglog.serve(in_memory / "data") as server, WireClient(server) as client:
-        for kind in (group, client_metrics):
-            of = m.IncrementalAlterConfigsRequest
-            row, = client.ask(of(resources=[of.AlterConfigsResource(
-                resource_type=kind, resource_name="g", configs=[of.AlterableConfig(
-                    name="consumer.session.timeout.ms", config_operation=0, value="50000")])]), 1).responses
-            assert (row.error_code, "group" in row.error_message) == (Errors.INVALID_REQUEST, True)
+        of = m.IncrementalAlterConfigsRequest
+        row, = client.ask(of(resources=[of.AlterConfigsResource(
+            resource_type=16, resource_name="g", configs=[of.AlterableConfig(
+                name="interval.ms", config_operation=0, value="50000")])]), 1).responses
+        assert (row.error_code, "metrics of clients" in row.error_message) == (Errors.INVALID_REQUEST, True)
 
 
 def test_a_user_that_has_logged_in_gets_no_delegation_token(in_memory):

@@ -34,6 +34,7 @@ from seglog.coordinators.consumer_records import (
     whole,
 )
 from seglog.coordinators.coordinator_config import CoordinatorConfig
+from seglog.coordinators.group_settings import GroupSettings
 from seglog.coordinators.internal_topic import KeyValue
 from seglog.coordinators.name_pattern import InvalidPatternError, name_pattern
 from seglog.coordinators.timer import Timer
@@ -126,12 +127,14 @@ class ConsumerHeartbeats:
     """Moves groups from state to state. The coordinator finds the group for each call."""
 
     def __init__(
-        self, store: ConsumerStore, topics: GroupTopics, timer: Timer, config: CoordinatorConfig, clock: Clock
+        self, store: ConsumerStore, topics: GroupTopics, timer: Timer, config: CoordinatorConfig, clock: Clock,
+        settings: GroupSettings | None = None,
     ) -> None:
         self._store = store
         self._topics = topics
         self._timer = timer
         self._config = config
+        self._settings = settings or GroupSettings(config)
         self._now_ms = clock.now_ms
         self._assignors = config.consumer_assignors.split(",")
 
@@ -204,9 +207,9 @@ class ConsumerHeartbeats:
                 answer(HeartbeatResult(error))
                 return
             self._reconcile(group, member, request.owned)
-            current = member.current
+            current, interval_ms = member.current, self._settings.heartbeat_interval_ms(group.group_id)
             self._write(group, lambda error: answer(HeartbeatResult(error) if error else HeartbeatResult(
-                Errors.NONE, None, member.member_id, current.epoch, self._config.consumer_heartbeat_interval_ms,
+                Errors.NONE, None, member.member_id, current.epoch, interval_ms,
                 current.assigned if request.is_full or current.assigned != had else None)))
 
         self._renew(group, renewed)
@@ -456,10 +459,14 @@ class ConsumerHeartbeats:
             self._watch_revocation(group, member)
 
     def _hear_of(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        member.deadline_ms = self._timer.now_ms() + self._config.consumer_session_timeout_ms
+        timeout_ms = self._settings.session_timeout_ms(group.group_id)
+        due_ms = self._timer.now_ms() + timeout_ms
+        is_sooner, member.deadline_ms = due_ms < member.deadline_ms, due_ms     # the group's setting was lowered
+        if member.session is not None and is_sooner:
+            member.session.cancel()
+            member.session = None
         if member.session is None or not member.session.is_waiting:
-            member.session = self._timer.call_in(
-                self._config.consumer_session_timeout_ms, partial(self._end_session, group, member))
+            member.session = self._timer.call_in(timeout_ms, partial(self._end_session, group, member))
 
     def _end_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         if group.is_dead or group.members.get(member.member_id) is not member:

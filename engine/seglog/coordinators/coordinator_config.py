@@ -41,6 +41,30 @@ class CoordinatorConfig(Settings):
         "GroupCoordinatorConfig.CONSUMER_GROUP_HEARTBEAT_INTERVAL_MS_DEFAULT",
         low=1,
     )
+    consumer_min_session_timeout_ms: int = setting(
+        45_000, "group.consumer.min.session.timeout.ms", "ms",
+        "the shortest consumer.session.timeout.ms that a group may get of its own",
+        "GroupCoordinatorConfig.CONSUMER_GROUP_MIN_SESSION_TIMEOUT_MS_DEFAULT",
+        low=1,
+    )
+    consumer_max_session_timeout_ms: int = setting(
+        60_000, "group.consumer.max.session.timeout.ms", "ms",
+        "the longest consumer.session.timeout.ms that a group may get of its own",
+        "GroupCoordinatorConfig.CONSUMER_GROUP_MAX_SESSION_TIMEOUT_MS_DEFAULT",
+        low=1,
+    )
+    consumer_min_heartbeat_interval_ms: int = setting(
+        5_000, "group.consumer.min.heartbeat.interval.ms", "ms",
+        "the shortest consumer.heartbeat.interval.ms that a group may get of its own",
+        "GroupCoordinatorConfig.CONSUMER_GROUP_MIN_HEARTBEAT_INTERVAL_MS_DEFAULT",
+        low=1,
+    )
+    consumer_max_heartbeat_interval_ms: int = setting(
+        15_000, "group.consumer.max.heartbeat.interval.ms", "ms",
+        "the longest consumer.heartbeat.interval.ms that a group may get of its own",
+        "GroupCoordinatorConfig.CONSUMER_GROUP_MAX_HEARTBEAT_INTERVAL_MS_DEFAULT",
+        low=1,
+    )
     consumer_max_size: int = setting(
         5_000, "group.consumer.max.size", "count",
         "how many members a group of the consumer protocol may have",

@@ -20,6 +20,7 @@ from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.group import Group, GroupState
 from seglog.coordinators.group_member import MEMBER_BYTES, Member, Protocols, size_of
 from seglog.coordinators.group_offsets import CommittedOffset, TopicPartition
+from seglog.coordinators.group_settings import GroupSettings
 from seglog.coordinators.held import Held, text_bytes
 from seglog.coordinators.internal_topic import CoordinatorLogs, InternalTopic, KeyValue, ProducerOfBatch, has_room
 from seglog.coordinators.offsets_topic import AnyGroup, OffsetsTopic, group_key
@@ -57,7 +58,8 @@ class GroupCoordinator:
     """All groups. `start` loads them, `stop` answers the members that wait."""
 
     def __init__(
-        self, logs: CoordinatorLogs, config: CoordinatorConfig, clock: Clock, *, node_id: int = 1
+        self, logs: CoordinatorLogs, config: CoordinatorConfig, clock: Clock, *, node_id: int = 1,
+        settings: GroupSettings | None = None,
     ) -> None:
         self.logs = logs
         self.config = config
@@ -70,7 +72,7 @@ class GroupCoordinator:
         }, logs, clock)
         self.store = OffsetsTopic(self.topic)
         self.rebalancing = Rebalancing(self.store, self.timer, config, clock)
-        self.consumers = ConsumerHeartbeats(self.store, logs, self.timer, config, clock)
+        self.consumers = ConsumerHeartbeats(self.store, logs, self.timer, config, clock, settings)
         self.groups: dict[str, AnyGroup] = {}
         # Set by the transaction coordinator: creates its topic; checks whether a partition is in a transaction; adds
         # partitions to one.

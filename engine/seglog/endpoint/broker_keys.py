@@ -80,8 +80,8 @@ NO_EFFECT = (
     )),
     NoEffect("there is no tiered storage", ("remote.*", "follower.fetch.last.tiered.offset.enable")),
     NoEffect("a group with members does not change its protocol", ("group.consumer.migration.policy",)),
-    NoEffect("groups have no settings of their own, and a target is computed at once", (
-        "group.consumer.min.*", "group.consumer.max.*.ms", "group.consumer.assignment.interval.ms",
+    NoEffect("a target is computed at once", (
+        "group.consumer.assignment.interval.ms", "group.consumer.*.assignment.interval.ms",
         "group.consumer.assignor.offload.enable", "group.consumer.regex.refresh.interval.ms", "group.coordinator.*",
     )),
     NoEffect("there are no share groups, and no groups of Kafka Streams", (

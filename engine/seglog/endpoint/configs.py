@@ -1,7 +1,7 @@
 """Settings as clients see them: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
 
-A topic's settings are stored with each of its logs (`Log.configure`, docs/formats/log_settings.md). The server's own
-settings cannot be changed while it runs.
+A topic's settings are stored with each of its logs (`Log.configure`, docs/formats/log_settings.md), those of a group
+beside them (coordinators.group_settings). The server's own settings cannot be changed while it runs.
 """
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from seglog.config import Fsync, LogConfig, Settings
 from seglog.coordinators.coordinator_config import CoordinatorConfig
+from seglog.coordinators.group_settings import GroupSettings
 from seglog.coordinators.refusals import error_of, message_of, unknown_topic
 from seglog.endpoint.broker_keys import SYNONYMS
 from seglog.endpoint.operator_limits import COSTS, check_lengths
@@ -20,6 +21,8 @@ from seglog.log.log import Log
 from seglog.reading.arguments import checked_config
 from seglog.reading.settings import Setting, checked_changes
 from seglog.state.directory_dialect import DIALECT_SETTING
+from seglog.state.group_settings import GROUPS_MAX
+from seglog.state.group_settings import NAMES as GROUP_NAMES
 from seglog.upkeep.cleaner_config import CleanerConfig
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import (
@@ -37,7 +40,7 @@ from seglog.wire.messages import (
 _TOPIC, _BROKER, _BROKER_LOGGER, _GROUP = 2, 4, 8, 32            # ConfigResource.Type
 _RESOURCE_TYPES = frozenset((_TOPIC, _BROKER, _BROKER_LOGGER, 16, _GROUP))  # 16: metrics of clients
 _WITH_RESOURCE_TYPES = 1    # the first version of ListConfigResources that lists more than metrics of clients
-_KEPT, _STATIC, _DEFAULT = 1, 4, 5                              # DescribeConfigsResponse.ConfigSource
+_KEPT, _STATIC, _DEFAULT, _OF_GROUP = 1, 4, 5, 8                # DescribeConfigsResponse.ConfigSource
 _SOURCES = {"kept": _KEPT, "cluster": _KEPT, "given": _STATIC, "default": _DEFAULT}
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7       # DescribeConfigsResponse.ConfigType
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)                    # AlterConfigOp.OpType
@@ -48,7 +51,6 @@ _BROKERS_NAMES = {name: synonyms[0][0] for name, synonyms in SYNONYMS.items()}
 _KEYS = {key.name: key for key in LogConfig.keys.values()}
 # The server's settings that a broker has for each group, too, begin so there, and without it here.
 _OF_ALL_GROUPS = "group."
-_OF_A_GROUP = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
 
 # A setting takes about so many bytes of an answer.
 _CONFIG_BYTES = 250
@@ -105,9 +107,10 @@ class Configs:
 
     def __init__(
         self, topics: Topics, config: ServerConfig, coordinators: CoordinatorConfig, cleaner: CleanerConfig,
-        log_config: Mapping[str, object], fsync: Fsync,
+        log_config: Mapping[str, object], fsync: Fsync, groups: GroupSettings,
     ) -> None:
         """`log_config`: the operator's settings for every log, which topics may override."""
+        self._groups = groups
         self._topics = topics
         self._config = config
         self._broker = [
@@ -115,7 +118,10 @@ class Configs:
             *_shown_log_settings(log_config, fsync),
         ]
         of_all = {shown.name: shown for shown in _shown_settings(coordinators)}
-        self._group = [of_all[_OF_ALL_GROUPS + name]._replace(name=name) for name in _OF_A_GROUP]
+        self._group = [of_all[_OF_ALL_GROUPS + name]._replace(name=name) for name in GROUP_NAMES]
+        self._group_defaults = {
+            shown.name: shown for shown in _shown_settings(CoordinatorConfig())
+            if shown.name.removeprefix(_OF_ALL_GROUPS) in GROUP_NAMES}
         self.HANDLERS: dict[ApiKey, Handler] = {
             ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
             ApiKey.ALTER_CONFIGS: self.alter_configs,
@@ -146,7 +152,7 @@ class Configs:
             wanted = set(resource.configuration_keys or ())
             await context.work.step(len(shown), size_bytes=_CONFIG_BYTES * len(shown))
             row.configs = [
-                _config_row(config, resource.resource_type, request)
+                _config_row(config, resource.resource_type, request, self._synonyms(resource.resource_type, config))
                 for config in shown if not wanted or config.name in wanted
             ]
         return DescribeConfigsResponse(results=results)
@@ -158,13 +164,25 @@ class Configs:
         if kind == _BROKER and name in ("", str(self._config.node_id)):
             return self._broker if name else []
         if kind == _GROUP and name:
-            return self._group
+            own = self._groups.own(name)
+            return [shown if (value := own.get(shown.name)) is None
+                    else shown._replace(value=str(value), source=_OF_GROUP) for shown in self._group]
         return Errors.INVALID_REQUEST
+
+    def _synonyms(self, kind: int, config: ShownConfig) -> list[ShownConfig]:
+        """What the setting has in each place, the first that counts first."""
+        if kind != _GROUP:
+            return [config]
+        of_all = next(shown for shown in self._group if shown.name == config.name)
+        name = _OF_ALL_GROUPS + config.name
+        return [
+            *([config] if config.source == _OF_GROUP else ()),
+            *([of_all._replace(name=name)] if of_all.source == _STATIC else ()), self._group_defaults[name]]
 
     async def list_config_resources(
         self, request: ListConfigResourcesRequest, context: RequestContext
     ) -> ListConfigResourcesResponse:
-        """The node and its topics. No group has settings of its own. (KafkaApis.handleListConfigResources)"""
+        """The node, its topics, and the groups with settings of their own. (KafkaApis.handleListConfigResources)"""
         if context.version < _WITH_RESOURCE_TYPES:
             return ListConfigResourcesResponse()
         wanted = frozenset(request.resource_types) or _RESOURCE_TYPES
@@ -176,6 +194,10 @@ class Configs:
             for name in self._topics.names():
                 await context.work.step()
                 rows.append(row(name, _TOPIC))
+        if _GROUP in wanted:
+            for name in self._groups.names():
+                await context.work.step()
+                rows.append(row(name, _GROUP))
         return ListConfigResourcesResponse(config_resources=rows)
 
     # --- AlterConfigs ----------------------------------------------------------------------------
@@ -194,6 +216,7 @@ class Configs:
         self, request: Any, context: RequestContext, row_of: Callable[..., _Row], changes_of: _ChangesOf
     ) -> list[_Row]:
         rows = []
+        groups: dict[str, tuple[Any, dict[str, int]]] = {}
         times = await context.work.made(
             lambda: Counter((one.resource_type, one.resource_name) for one in request.resources))
         for resource in (await context.work.made(_by_name, request.resources)).values():
@@ -201,12 +224,60 @@ class Configs:
             if times[resource.resource_type, resource.resource_name] > 1:
                 error: Errors = Errors.INVALID_REQUEST
                 message: str | None = "Duplicate resource."
+            elif resource.resource_type == _GROUP:
+                error, message, own = self._checked_group(resource, changes_of is _replacing)
             else:
                 error, message = await self._change(resource, changes_of, request.validate_only, context)
-            rows.append(row_of(
+            row: Any = row_of(
                 error_code=error, error_message=message, resource_type=resource.resource_type,
-                resource_name=resource.resource_name))
+                resource_name=resource.resource_name)
+            rows.append(row)
+            if resource.resource_type == _GROUP and not error and not request.validate_only:
+                groups[resource.resource_name] = row, own
+        if groups:
+            await self._change_groups(groups, context)
         return rows
+
+    def _checked_group(self, resource: Any, replaces: bool) -> tuple[Errors, str | None, dict[str, int]]:
+        """The settings that a group is to have."""
+        name: str = resource.resource_name
+        fault = _fault_of(resource) if name else "Default group resources are not allowed."
+        if fault is not None:
+            return Errors.INVALID_REQUEST, fault, {}
+        texts = {} if replaces else {key: str(value) for key, value in self._groups.own(name).items()}
+        try:
+            check_lengths({config.name: config.value for config in resource.configs})
+            for config in resource.configs:
+                operation = getattr(config, "config_operation", _SET)
+                if operation == _DELETE:
+                    texts.pop(config.name, None)
+                elif operation == _SET:
+                    texts[config.name] = config.value
+                else:
+                    raise InvalidConfigError(f"Can't append or subtract: {config.name:.200} is not a list.")
+            return Errors.NONE, None, self._groups.checked(name, texts)
+        except SeglogError as error:
+            return error_of(error), message_of(error), {}
+
+    async def _change_groups(self, groups: "dict[str, tuple[Any, dict[str, int]]]", context: RequestContext) -> None:
+        """All of a request at once, since they are in one file."""
+        changes = {name: own for name, (_, own) in groups.items()}
+        error, message = Errors.NONE, ""
+        if not self._groups.has_room_for(changes):
+            error, message = Errors.POLICY_VIOLATION, f"At most {GROUPS_MAX} groups have settings of their own."
+        else:
+            try:
+                await self._groups.change(changes)
+            except SeglogError as refused:
+                error, message = error_of(refused), message_of(refused)
+        if error:
+            for row, _ in groups.values():
+                row.error_code, row.error_message = error, message
+            return
+        for name, own in changes.items():
+            if context.work.is_heavy:
+                await context.work.pause()
+            context.log_configured("group", name, own)
 
     async def _change(
         self, resource: Any, changes_of: _ChangesOf, validate_only: bool, context: RequestContext
@@ -230,7 +301,7 @@ class Configs:
                 checked, {} if log is None else {name: log.settings[name].value for name in COSTS})
             if not validate_only:
                 await self._topics.configure(name, changes)
-                context.log_configured(name, changes)
+                context.log_configured("topic", name, changes)
         except SeglogError as error:
             return error_of(error), message_of(error)
         return Errors.NONE, None
@@ -238,7 +309,6 @@ class Configs:
 
 _FIXED = {
     **dict.fromkeys((_BROKER, _BROKER_LOGGER), "The broker's settings can only be set when the server starts."),
-    _GROUP: "A group has the settings of the server, which can only be set when it starts: group.consumer.…",
 }
 _WORDS = {
     Errors.INVALID_TOPIC_EXCEPTION: "No topic can have this name.",
@@ -324,15 +394,14 @@ def _server_type(unit: str, high: int) -> int:
 
 
 def _config_row(
-    config: ShownConfig, kind: int, request: DescribeConfigsRequest
+    config: ShownConfig, kind: int, request: DescribeConfigsRequest, known_as: list[ShownConfig]
 ) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
     synonyms = []
     if request.include_synonyms:
-        synonyms = [DescribeConfigsResponse.DescribeConfigsSynonym(
-            name=_OF_ALL_GROUPS + config.name if kind == _GROUP else config.name, value=config.value,
-            source=config.source)]
+        synonyms = [DescribeConfigsResponse.DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source)
+                    for one in known_as]
     return DescribeConfigsResponse.DescribeConfigsResourceResult(
-        name=config.name, value=config.value, read_only=kind in (_BROKER, _GROUP) or config.name == DIALECT_SETTING,
+        name=config.name, value=config.value, read_only=kind == _BROKER or config.name == DIALECT_SETTING,
         is_default=config.source == _DEFAULT, config_source=config.source, synonyms=synonyms, config_type=config.type,
         documentation=config.documentation if request.include_documentation else None,
     )

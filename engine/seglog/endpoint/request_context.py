@@ -32,8 +32,8 @@ class RequestContext(NamedTuple):
     def log_deleted(self, what: str, names: object) -> None:
         self.security.deleted(self.client_host, self.principal, what, names)
 
-    def log_configured(self, topic: str, changes: object) -> None:
-        self.security.configured(self.client_host, self.principal, topic, changes)
+    def log_configured(self, kind: str, name: str, changes: object) -> None:
+        self.security.configured(self.client_host, self.principal, kind, name, changes)
 
 
 # Answers a request, or returns None for no answer (Produce with acks=0). Up to its first wait it runs in a callback of

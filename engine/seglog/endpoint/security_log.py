@@ -39,9 +39,9 @@ class SecurityLog:
     def deleted(self, client_host: str, principal: str, what: str, names: object) -> None:
         self._write("deleted", "%s from %s deleted %s %s", escaped(principal), client_host, what, escaped(names))
 
-    def configured(self, client_host: str, principal: str, topic: str, changes: object) -> None:
+    def configured(self, client_host: str, principal: str, kind: str, name: str, changes: object) -> None:
         self._write(
-            "configured", "%s from %s configured topic %s: %s", escaped(principal), client_host, escaped(topic),
+            "configured", "%s from %s configured %s %s: %s", escaped(principal), client_host, kind, escaped(name),
             escaped(changes))
 
     def marked(self, client_host: str, principal: str, marker: object, partitions: int, first: object) -> None:

@@ -17,6 +17,7 @@ from seglog.clock import SystemClock
 from seglog.config import MAX_INT, Fsync
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.coordinators.group_offsets import TopicPartition
+from seglog.coordinators.group_settings import GroupSettings
 from seglog.coordinators.groups import GroupCoordinator
 from seglog.coordinators.transactions import TransactionCoordinator
 from seglog.endpoint.acl_admin import AclAdmin
@@ -135,7 +136,9 @@ class Server:
             self._log_dir, self._fs, self._durability, {**options.log_config, **_NEVER_BY_ITSELF},
             options.config.max_topic_partitions, options.config.max_partitions)
         clock, settings = SystemClock(), options.coordinators
-        self.groups = GroupCoordinator(self.topics, settings, clock, node_id=options.config.node_id)
+        group_settings = await loop.run_in_executor(None, GroupSettings, settings, self._fs, self._log_dir.path)
+        self.groups = GroupCoordinator(
+            self.topics, settings, clock, node_id=options.config.node_id, settings=group_settings)
         self.transactions = TransactionCoordinator(
             self.topics, self.groups, settings, clock, self._log_dir.path, self._fs
         )
@@ -160,6 +163,7 @@ class Server:
             ClusterAdmin(self.topics, options.config.node_id, str(self._log_dir.path)).HANDLERS,
             Configs(
                 self.topics, options.config, options.coordinators, options.cleaner, options.log_config, self._fsync,
+                group_settings,
             ).HANDLERS,
             GroupMembership(self.groups).HANDLERS,
             GroupCommits(self.groups, self.topics).HANDLERS,

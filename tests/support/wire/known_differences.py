@@ -88,14 +88,9 @@ KNOWN_440 = [
     (r"^ApiVersions .*_features", "two features: the others are of a controller and of share groups"),
     (r"\.aborted_transactions \| None \| \[\]$", "of an error: a client reads an empty list and null alike"),
     (
-        r"^DescribeConfigs v4: settings of .*\.configs\.(errors|share|streams|consumer\.assign)\S+ \|.*<nothing>$",
+        r"^DescribeConfigs v4: .*\.configs\.(errors|share|streams|consumer\.assign)\S+ \|.*<nothing>$",
         "settings of what the server does not have",
     ),
-    (
-        r"^DescribeConfigs v4: settings of .*\.configs\.consumer\.\S+\.read_only \| False \| True$",
-        "groups have the settings that the server was started with",
-    ),
-    (r"^IncrementalAlterConfigs v1: .* of a group\..*error_code \| 40 \| 42$", "the same"),
     (
         r"^OffsetFetch v\d+: by no id of consumers-\d, epoch 1\.",
         "an epoch without a member: Kafka fails within, UNKNOWN_SERVER_ERROR; here the member is unknown",

@@ -124,18 +124,76 @@ class NewestConversation(Conversation):
             self.two_members(version)
             self.static_members(version)
         self.members_by_regex()
-        D, Alter = m.DescribeConfigsRequest, m.IncrementalAlterConfigsRequest
         for name in ("group of nobody", "classic", ""):
-            self.say(f"settings of {name!r}", D(include_synonyms=True, resources=[
-                D.DescribeConfigsResource(resource_type=32, resource_name=name)]), 4)
-        for key, value in (
-            ("consumer.session.timeout.ms", "1"), ("consumer.heartbeat.interval.ms", "no number"), ("no.key", "1"),
-        ):
-            self.say(f"{key} of a group", Alter(validate_only=True, resources=[Alter.AlterConfigsResource(
-                resource_type=32, resource_name="g", configs=[Alter.AlterableConfig(
-                    name=key, config_operation=0, value=value)])]), 1)
+            self.described_group(f"settings of {name!r}", name)
         L = m.LeaveGroupRequest
         self.settled(L(group_id="classic", members=[L.MemberIdentity(member_id=classic)]), 5)
+
+    def described_group(self, label, name, **how):
+        D = m.DescribeConfigsRequest
+        self.say(label, D(include_synonyms=True, resources=[
+            D.DescribeConfigsResource(resource_type=32, resource_name=name, **how)]), 4)
+
+    def newest_group_settings(self):
+        """A broker hears of a change a moment after it is answered."""
+        session, interval = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+        C, A, L, H = (m.IncrementalAlterConfigsRequest, m.AlterConfigsRequest, m.ListConfigResourcesRequest,
+                      m.ConsumerGroupHeartbeatRequest)
+        self.settled(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+
+        def change(label, name, *configs, **how):
+            self.say(label, C(resources=[C.AlterConfigsResource(resource_type=32, resource_name=name, configs=[
+                C.AlterableConfig(name=key, config_operation=operation, value=value)
+                for key, value, operation in configs])], **how), 1)
+            time.sleep(0.3)
+
+        for key, value in (
+            (session, "1"), (session, "44999"), (session, "60001"), (session, "4000000000"), (session, ""),
+            (session, " 50000 "), (session, "5e4"), (interval, "no number"), (interval, "4999"), (interval, "15001"),
+            (interval, "-1"), ("no.key", "1"), ("", "1"), ("group." + session, "50000"),
+        ):
+            change(f"{key} = {value!r}", "g", (key, value, 0), validate_only=True)
+        change("no value", "g", (session, None, 0))
+        change("the same twice", "g", (session, "50000", 0), (session, "51000", 0))
+        change("of no group", "", (session, "50000", 0))
+        change("nothing", "g")
+        change("an append", "g", (session, "50000", 2))
+        change("a subtraction", "g", (session, "50000", 3))
+        change("an unknown one is deleted", "g", ("no.key", None, 1))
+        change("what is not set is deleted", "g", (session, None, 1))
+        change("one of two is wrong", "g", (session, "50000", 0), (interval, "1", 0))
+        self.say("groups before one is set", L(resource_types=[32]), 1)
+        change("to see", "tuned", (session, "50000", 0), validate_only=True)
+        self.described_group("after a look", "tuned")
+        change("both", "tuned", (session, "50000", 0), (interval, "7000", 0))
+        self.described_group("both", "tuned")
+        self.described_group("one of them", "tuned", configuration_keys=[session])
+        self.described_group("an unknown one", "tuned", configuration_keys=["no.key"])
+        self.say("groups with settings", L(resource_types=[32]), 1)
+        self.say("groups with settings and the broker", L(resource_types=[32, 4]), 1)
+        self.topic("tuned-topic")
+        made = self.settled(H(
+            group_id="tuned", member_id="m", rebalance_timeout_ms=60_000, subscribed_topic_names=["tuned-topic"],
+            topic_partitions=[]), 1)
+        self.held["ConsumerGroupHeartbeat v1: in a tuned group"] = self.answers.plain(made, 1)
+        change("another interval", "tuned", (interval, "8000", 0))
+        self.say("of a member of a tuned group", H(group_id="tuned", member_id="m", member_epoch=made.member_epoch), 1)
+        change("one is deleted", "tuned", (session, None, 1))
+        self.described_group("one is deleted", "tuned")
+        for version in (0, 1, 2):
+            for label, configs in (
+                (f"replaced, v{version}", [(session, "55000")]), (f"a wrong one, v{version}", [(interval, "1")]),
+                (f"an unknown one, v{version}", [("no.key", "1")]), (f"none, v{version}", []),
+            ):
+                self.say(label, A(resources=[A.AlterConfigsResource(
+                    resource_type=32, resource_name="tuned", configs=[
+                        A.AlterableConfig(name=key, value=value) for key, value in configs])]), version)
+                time.sleep(0.3)
+                self.described_group(f"after {label}", "tuned")
+        self.say("groups after all is deleted", L(resource_types=[32]), 1)
+        self.say("of a member, after all is deleted", H(
+            group_id="tuned", member_id="m", member_epoch=made.member_epoch), 1)
+        self.settled(H(group_id="tuned", member_id="m", member_epoch=-1), 1)
 
     def refused_members(self, version):
         H = m.ConsumerGroupHeartbeatRequest

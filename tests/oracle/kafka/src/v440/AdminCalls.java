@@ -84,6 +84,8 @@ public final class AdminCalls {
         CALLS.put("describeConfigs of a group", () -> admin.describeConfigs(List.of(group)));
         CALLS.put("incrementalAlterConfigs", () -> admin.incrementalAlterConfigs(Map.of(topic, List.of(
             new AlterConfigOp(new ConfigEntry("retention.ms", "1000000"), AlterConfigOp.OpType.SET)))));
+        CALLS.put("incrementalAlterConfigs of a group", () -> admin.incrementalAlterConfigs(Map.of(group, List.of(
+            new AlterConfigOp(new ConfigEntry("consumer.session.timeout.ms", "50000"), AlterConfigOp.OpType.SET)))));
         CALLS.put("describeLogDirs", () -> admin.describeLogDirs(List.of(1)));
         CALLS.put("alterReplicaLogDirs", () -> admin.alterReplicaLogDirs(Map.of(replica, "/nowhere")));
         CALLS.put("describeReplicaLogDirs", () -> admin.describeReplicaLogDirs(List.of(replica)));
