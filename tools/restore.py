@@ -104,10 +104,11 @@ def command(
         )
     else:
         would = "would be restored" if dry_run else "restored"
+        at_most = "at most " if dry_run and (until is not None or until_offset is not None) else ""
         there = f"; {report.count_of(len(done.found_whole), 'other')} were there already" if done.found_whole else ""
         print(
-            f"{count_of_parts(len(done.partitions), len(done.ledgers))}, {report.size(size_bytes)}, of the snapshot "
-            f"{done.snapshot.id} {would}{there}"
+            f"{count_of_parts(len(done.partitions), len(done.ledgers))}, {at_most}{report.size(size_bytes)}, of the "
+            f"snapshot {done.snapshot.id} {would}{there}"
         )
         for name in damaged:
             report.note(f"damaged in the source, and restored as it was: {name}; `seglog verify` shows where")

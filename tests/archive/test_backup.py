@@ -463,6 +463,12 @@ def test_what_is_no_source_or_no_store(log, data, store, in_memory):
     (in_memory / "other/file").write_text("of somebody")
     with pytest.raises(InvalidArgumentError, match="holds other files"):
         seglog.backup(data, in_memory / "other")
+    assert [path.name for path in (in_memory / "other").iterdir()] == ["file"]
+    seglog.backup(data, in_memory / "outer")
+    for dry_run in (True, False):
+        with pytest.raises(InvalidArgumentError, match="the directory is in a store of backups"):
+            seglog.backup(data, in_memory / "outer/objects/inner", dry_run=dry_run)
+    assert not (in_memory / "outer/objects/inner").exists()
     for act in (
         lambda: seglog.BackupStore(store).snapshots(), lambda: seglog.restore(store, in_memory / "back"),
         lambda: seglog.BackupStore(store).check(), lambda: seglog.BackupStore(store).prune(),

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,18 @@ def test_a_disk_that_fails_at_any_step_costs_a_run_and_no_snapshot(data, in_memo
         shutil.rmtree(place)
 
 
+def test_a_disk_that_becomes_full_keeps_no_part_of_an_object(data, in_memory):
+    """It was as large as a piece, 16 MiB, and stayed until `prune`."""
+    probe = FailingFs(OsFileSystem())
+    seglog.backup(data, in_memory / "probe", fs=probe)
+    for step in range(0, len(probe.calls), 1 if FULL else 17):
+        store = in_memory / f"store-{step}"
+        failing = FailingFs(OsFileSystem(), fail_at=step, error=errno.ENOSPC, short=True, once=True)
+        with contextlib.suppress(StorageError):
+            seglog.backup(data, store, fs=failing)
+        assert not list(store.rglob("*.tmp")), failing.calls[step]
+
+
 def test_a_first_run_that_fails_is_run_again(data, in_memory):
     probe = FailingFs(OsFileSystem())
     seglog.backup(data, in_memory / "probe", fs=probe)
@@ -109,6 +122,56 @@ def test_a_first_run_that_fails_is_run_again(data, in_memory):
         run = seglog.backup(data, store)
         assert visible(store)[-1] == run.snapshot.id
         check_restored(store, data, in_memory / "back")
+
+
+def test_a_disk_that_fails_at_any_step_of_forget_and_prune_costs_no_snapshot_that_stays(data, in_memory):
+    store = in_memory / "store"
+    for _ in range(3):
+        last = seglog.backup(data, store).snapshot.id
+        append(data)
+
+    def thin(place, fs):
+        backups = seglog.BackupStore(place, fs=fs)
+        backups.forget(keep_last=1)
+        backups.prune()
+
+    probe = FailingFs(OsFileSystem())
+    shutil.copytree(store, in_memory / "probe")
+    thin(in_memory / "probe", probe)
+    assert len(probe.calls) > 10
+    for step in range(0, len(probe.calls), 1 if FULL else 4):
+        place = shutil.copytree(store, in_memory / "broken")
+        with pytest.raises(StorageError):
+            thin(place, FailingFs(OsFileSystem(), fail_at=step, error=errno.EIO, short=True))
+        assert last in visible(place)
+        thin(place, OsFileSystem())
+        assert visible(place) == [last]
+        assert seglog.BackupStore(place).check().unused == 0
+        shutil.rmtree(place)
+
+
+def test_a_disk_that_is_full_now_and_then_delays_one_that_follows(data, in_memory):
+    store, failing = in_memory / "store", FailingFs(OsFileSystem())
+    backups, stop = seglog.BackupStore(store, fs=failing), threading.Event()
+    errors, runs = [], []
+
+    def on_run(run):
+        runs.append(run)
+        visible(store)
+        append(data, 1)
+        failing.fail(len(failing.calls) + len(runs) * 2, errno.ENOSPC, once=True)
+        if len(runs) > (60 if FULL else 8):
+            stop.set()
+
+    def on_error(error):
+        assert isinstance(error, StorageError)
+        errors.append(error)
+
+    backups.follow(data, every_s=0.001, stop=stop, on_run=on_run, on_error=on_error)
+    assert len(errors) > 3
+    failing.heal()
+    backups.create(data)
+    check_restored(store, data, in_memory / "back")
 
 
 def test_a_restore_that_fails_at_any_step_is_run_again(data, in_memory):

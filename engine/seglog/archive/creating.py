@@ -94,6 +94,7 @@ def back_up(
     source = Path(os.path.abspath(src))
     directories = _directories(source)
     _check_apart(source, repository)
+    repository.check_place()        # before a lock file is made there
     with nullcontext() if dry_run else repository.alone():
         if not dry_run:
             repository.begin(compression)

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
 from seglog.backups.manifest import (
     STORE_FILE,
@@ -34,6 +35,7 @@ from seglog.errors import CorruptBackupError, InvalidArgumentError
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
 from seglog.fs.lock import EXCLUSIVE, LOG_DIR_LOCK, lock_file
+from seglog.fs.refusals import refusals
 from seglog.fs.removal import remove_file
 from seglog.stores.open_store import AnyPath, open_store
 from seglog.stores.store import LocalStore
@@ -74,6 +76,24 @@ class Repository:
             self._compression = parse_store(raw, file)
         return self._compression
 
+    def check_place(self) -> None:
+        """Raise InvalidArgumentError if a new store would be in another one, or in a directory with other things."""
+        if self.exists or not isinstance(self.store, LocalStore):
+            return
+        for above in Path(self.path).parents:
+            if os.path.lexists(above / STORE_FILE):
+                raise InvalidArgumentError(
+                    f"the directory is in a store of backups, {above}", file=self.path,
+                    hint="name that store, or a directory elsewhere",
+                )
+        with refusals("list", self.path), suppress(FileNotFoundError):
+            found = set(os.listdir(self.path)) - {LOG_DIR_LOCK, "objects", "snapshots"}
+            if any(not name.startswith(STORE_FILE) for name in found):
+                raise InvalidArgumentError(
+                    "the directory holds other files, and no backups", file=self.path,
+                    hint="name an empty directory, or one that does not exist",
+                )
+
     def begin(self, compression: str | None) -> None:
         """Make the store unless it exists. Its directories are closed to other users: it holds copies of closed files.
 
@@ -81,13 +101,7 @@ class Repository:
         """
         file = f"{self.path}/{STORE_FILE}"
         if not self.exists:
-            if isinstance(self.store, LocalStore):
-                found = set(os.listdir(self.path)) - {LOG_DIR_LOCK, "objects", "snapshots"}
-                if any(not name.startswith(STORE_FILE) for name in found):
-                    raise InvalidArgumentError(
-                        "the directory holds other files, and no backups", file=self.path,
-                        hint="name an empty directory, or one that does not exist",
-                    )
+            self.check_place()
             self.store.make_directories(f"{self.path}/objects", _FANOUT)
             self.store.make_directories(self.path, ["snapshots"])
             if isinstance(self.store, LocalStore):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seglog._kernels.mapping import file_part
-from seglog.errors import InvalidArgumentError
+from seglog.errors import InvalidArgumentError, StorageError
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.mapping import read_file
@@ -199,11 +199,16 @@ class LocalStore(RenamingStore):
     def _write(self, path: str, data: bytes | memoryview, *, durably: bool) -> None:
         # Two attempts of a task may write the same file at the same time: each uses its own temporary name.
         scratch = f"{path}.{secrets.token_hex(8)}{SCRATCH_SUFFIX}"
-        with self._fs.create(scratch) as file:
-            file.append(data)
-            if durably:
-                file.sync()
-        self._fs.replace(scratch, path)
+        try:
+            with self._fs.create(scratch) as file:
+                file.append(data)
+                if durably:
+                    file.sync()
+            self._fs.replace(scratch, path)
+        except StorageError:
+            with suppress(StorageError):        # on a full disk, its bytes would be in the way of what makes room
+                self._fs.unlink(scratch)
+            raise
 
     def file(self, path: str) -> StoredFile | None:
         try:
