@@ -5,6 +5,11 @@ from .one_at_a_time cimport Use
 from .output cimport Output
 
 
+cdef struct Room:               # of a column
+    int64_t bytes               # that its outputs can take
+    int64_t limit               # that they may be able to take after the row that is being read
+
+
 cdef struct Node:
     int kind                    # NodeKind
     int width                   # bytes of a value, of FIXED_NODE
@@ -15,6 +20,7 @@ cdef struct Node:
     Output* validity            # one bit a value
     Output* data                # values of FIXED_NODE, bits of BOOL_NODE, bytes of VAR_NODE
     Output* offsets             # int32, one more than values, of VAR_NODE and LIST_NODE
+    Room* room                  # that of its column
 
 
 cdef struct Entry:              # of a map
@@ -67,11 +73,16 @@ cdef class AvroColumn:
     cdef Node* nodes            # owned
     cdef list chunks            # what the outputs of the nodes belong to
     cdef Output entries         # owned
+    cdef Room room
+    cdef int64_t allowed        # with more than this no further row is begun
+    cdef readonly bint is_full
     cdef Known* known           # owned: by id, rising
     cdef int64_t known_count
     cdef int64_t known_capacity
     cdef list programs          # keeps those that `known` points into
     cdef readonly int64_t wanted
 
+    cdef int reserve_like(self, Node* node, const Node* like) except -1
+    cdef int empty(self) except -1
     cdef int begin(self) except -1
     cdef int check(self) except -1

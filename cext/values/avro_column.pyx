@@ -7,7 +7,11 @@ wrote and append to the nodes what the reader's schema makes of it (engine/seglo
 them). An instruction refers to instructions before it only, so a program ends; the last one reads a value.
 
 A row whose bytes are not a value is taken out of all nodes again, and is null. Lengths and counts in the bytes reserve
-nothing: memory follows the bytes that were read, and what the reader's schema adds by itself.
+nothing: memory follows the bytes that were read, and what the reader's schema adds by itself (nulls of a fixed,
+defaults). That may be any number of times as much, so a column ends before a row when it has ROOM_BYTES, and a row that
+takes more than ROW_BYTES is not decoded.
+
+Fresh memory costs more than decoding into it: a column may be filled again once no view of it is left.
 """
 cimport cython
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
@@ -15,7 +19,7 @@ from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 from .one_at_a_time cimport begin_alone, end_alone
-from .output cimport Output, OutputChunk, ensure_room, trim_output
+from .output cimport Output, OutputChunk, ensure_room, grow_output, trim_output
 from .span cimport load_u32
 from .status cimport BAD_COUNT, BAD_SIZE, BAD_VARINT, LIMIT, NO_MEMORY, OK, SHORT, TRAILING_BYTES
 
@@ -80,11 +84,19 @@ cpdef enum Problem:
     TOO_MANY_DIGITS = -108      # detail: how many a decimal may have
     NOT_BOOLEAN = -109
     NOT_INT = -110
-    TOO_LARGE = -111            # an array would have more than 2 ** 31 - 1 items or bytes
+    TOO_LARGE = -111            # the row takes more than ROW_BYTES; or an array 2 ** 31 items or bytes
 
 cdef enum:
     ITEM = 1                    # next_item: there is one
     TWICE = -200                # a map has a key twice: read the row again, carefully
+    FULL = -201                 # the row has no room beside those before it
+
+cdef enum:
+    # Of the memory of a column; outputs begin with NODE_BYTES a node.
+    ROOM_BYTES = 64 << 20
+    ROW_BYTES = 256 << 20       # or ROW_FACTOR times the bytes of the row, if those are more
+    ROW_FACTOR = 16
+    NODE_BYTES = 3 * 4096
 
 
 # --- layouts and programs -----------------------------------------------------------------------------
@@ -257,10 +269,28 @@ cdef class AvroProgram:
 
 # --- nodes --------------------------------------------------------------------------------------------
 
-cdef int write_bit(Output* out, int64_t at, bint bit) noexcept nogil:
+cdef int grow(Room* room, Output* out, int64_t more) noexcept nogil:
+    """Enlarge by at least `more` bytes, if the row may have them."""
+    cdef int64_t before = out.capacity
+    cdef int status
+    if more > room.limit - room.bytes:
+        return TOO_LARGE
+    status = grow_output(out, more)
+    room.bytes += out.capacity - before
+    return status
+
+
+cdef inline int reserve(Node* node, Output* out, int64_t more) noexcept nogil:
+    return OK if more <= out.capacity - out.size else grow(node.room, out, more)
+
+
+cdef int write_bit(Node* node, Output* out, int64_t at, bint bit) noexcept nogil:
     cdef int64_t size = (at >> 3) + 1
-    if size > out.capacity and ensure_room(out, size - out.size) != OK:
-        return NO_MEMORY
+    cdef int status
+    if size > out.capacity:
+        status = grow(node.room, out, size - out.size)
+        if status != OK:
+            return status
     if size > out.size:
         out.first[size - 1] = 0
         out.size = size
@@ -274,8 +304,9 @@ cdef int write_bit(Output* out, int64_t at, bint bit) noexcept nogil:
 cdef int begin_nulls(Node* node) noexcept nogil:
     """The first null: all before it are valid."""
     cdef int64_t size = (node.length >> 3) + 1
-    if ensure_room(node.validity, size) != OK:
-        return NO_MEMORY
+    cdef int status = reserve(node, node.validity, size - node.validity.size)
+    if status != OK:
+        return status
     memset(node.validity.first, 0xFF, size)
     node.validity.size = size
     node.has_nulls = True
@@ -284,17 +315,19 @@ cdef int begin_nulls(Node* node) noexcept nogil:
 
 cdef inline int append_valid(Node* node) noexcept nogil:
     """Count a value that was written, or whose children were."""
-    if node.has_nulls and write_bit(node.validity, node.length, True) != OK:
-        return NO_MEMORY
+    cdef int status
+    if node.has_nulls:
+        status = write_bit(node, node.validity, node.length, True)
+        if status != OK:
+            return status
     node.length += 1
     return OK
 
 
 cdef inline int append_offset(Node* node, int64_t end) noexcept nogil:
-    if end > INT32_MAX:
-        return TOO_LARGE
-    if ensure_room(node.offsets, 4) != OK:
-        return NO_MEMORY
+    cdef int status = TOO_LARGE if end > INT32_MAX else reserve(node, node.offsets, 4)
+    if status != OK:
+        return status
     (<int32_t*>(node.offsets.first + node.offsets.size))[0] = <int32_t>end
     node.offsets.size += 4
     return OK
@@ -305,8 +338,9 @@ cdef inline int64_t last_offset(const Node* node) noexcept nogil:
 
 
 cdef inline int append_fixed(Node* node, const void* value, int64_t width) noexcept nogil:
-    if ensure_room(node.data, width) != OK:
-        return NO_MEMORY
+    cdef int status = reserve(node, node.data, width)
+    if status != OK:
+        return status
     if width > 0:               # else there may be no memory yet
         memcpy(node.data.first + node.data.size, value, width)
         node.data.size += width
@@ -314,9 +348,9 @@ cdef inline int append_fixed(Node* node, const void* value, int64_t width) noexc
 
 
 cdef inline int append_bytes(Node* node, const uint8_t* p, int64_t size) noexcept nogil:
-    cdef int status
-    if ensure_room(node.data, size) != OK:
-        return NO_MEMORY
+    cdef int status = reserve(node, node.data, size)
+    if status != OK:
+        return status
     status = append_offset(node, node.data.size + size)
     if status != OK:
         return status
@@ -333,16 +367,17 @@ cdef int append_null(Node* nodes, int at) noexcept nogil:
     if node.kind == NULL_NODE:
         node.length += 1
         return OK
-    if not node.has_nulls and begin_nulls(node) != OK:
-        return NO_MEMORY
-    if write_bit(node.validity, node.length, False) != OK:
-        return NO_MEMORY
+    if not node.has_nulls:
+        status = begin_nulls(node)
+    if status == OK:
+        status = write_bit(node, node.validity, node.length, False)
+    if status != OK:
+        return status
     if node.kind == BOOL_NODE:
-        status = write_bit(node.data, node.length, False)
+        status = write_bit(node, node.data, node.length, False)
     elif node.kind == FIXED_NODE:
-        if ensure_room(node.data, node.width) != OK:
-            return NO_MEMORY
-        if node.width > 0:
+        status = reserve(node, node.data, node.width)
+        if status == OK and node.width > 0:
             memset(node.data.first + node.data.size, 0, node.width)
             node.data.size += node.width
     elif node.kind == STRUCT_NODE:
@@ -815,7 +850,7 @@ cdef int run(Reader* r, int64_t pc) noexcept nogil:
             return SHORT
         if r.p[0] > 1:
             return NOT_BOOLEAN
-        status = write_bit(node.data, node.length, r.p[0])
+        status = write_bit(node, node.data, node.length, r.p[0])
         r.p += 1
         return append_valid(node) if status == OK else status
     if instruction == ENUM:
@@ -896,13 +931,17 @@ cdef struct Bad:
 
 @cython.final
 cdef class AvroColumn:
-    """Collects the rows of one Arrow array. For one thread at a time."""
+    """Collects the rows of one Arrow array. For one thread at a time. `like`: one of the same layout that was filled
+    before; as much memory is reserved at once."""
 
-    def __cinit__(self, AvroLayout layout not None):
+    def __cinit__(self, AvroLayout layout not None, AvroColumn like=None):
         cdef int i
         cdef OutputChunk chunk
         cdef Node* node
+        if like is not None and like.layout is not layout:
+            raise ValueError("a column of another layout")
         self.layout, self.chunks, self.programs = layout, [], []
+        self.room.limit = self.allowed = ROOM_BYTES + layout.size * <int64_t>NODE_BYTES
         self.nodes = <Node*>calloc(layout.size, sizeof(Node))
         if self.nodes == NULL:
             raise MemoryError
@@ -917,9 +956,48 @@ cdef class AvroColumn:
             node.data = &chunk.out
             chunk = parts[2]
             node.offsets = &chunk.out
+            node.room = &self.room
+            if like is not None:
+                self.reserve_like(node, &like.nodes[i])
+        self.empty()
+
+    cdef int reserve_like(self, Node* node, const Node* like) except -1:
+        """Reserve what the other one has, and some more. If there is no room, that is found out later."""
+        reserve(node, node.validity, like.validity.size + like.validity.size // 8)
+        reserve(node, node.data, like.data.size + like.data.size // 8)
+        reserve(node, node.offsets, like.offsets.size + like.offsets.size // 8)
+        return 0
+
+    cdef int empty(self) except -1:
+        """Begin with no rows, in the memory that there is."""
+        cdef int i
+        cdef Node* node
+        self.room.bytes, self.room.limit, self.is_done, self.is_full = 0, self.allowed, False, False
+        for i in range(self.layout.size):
+            node = &self.nodes[i]
+            node.length, node.has_nulls = 0, False
+            node.validity.size = node.data.size = node.offsets.size = 0
+            self.room.bytes += node.validity.capacity + node.data.capacity + node.offsets.capacity
             if node.kind == VAR_NODE or node.kind == LIST_NODE:
                 if append_offset(node, 0) != OK:
                     raise MemoryError
+        return 0
+
+    def begin_again(self):
+        """Take out all rows, and keep the memory and the programs; False, and nothing is changed, if `buffers` are
+        still used."""
+        cdef OutputChunk chunk
+        begin_alone(&self.use, self)
+        try:
+            for parts in self.chunks:
+                for part in parts:
+                    chunk = part
+                    if chunk.exports > 0:
+                        return False
+            self.empty()
+            return True
+        finally:
+            end_alone(&self.use)
 
     def __dealloc__(self):
         free(self.nodes)
@@ -928,6 +1006,11 @@ cdef class AvroColumn:
 
     def __len__(self):
         return self.nodes[0].length
+
+    @property
+    def nbytes(self):
+        """The memory that it has, whatever is in it."""
+        return self.room.bytes
 
     def add(self, int64_t schema_id, AvroProgram program):
         """Take the program for what was written with this schema; None: it cannot be read."""
@@ -967,7 +1050,8 @@ cdef class AvroColumn:
         (-3: the row cannot be decoded) and where the value begins. stops: the first row that cannot be decoded ends it.
 
         Returns (the row that it ended before, [(row, problem, position, detail, schema id)]). If a row's schema has not
-        been added it ends before that row, and `wanted` is the id.
+        been added it ends before that row, and `wanted` is the id. If the column has no room for another row, it ends
+        before that, and `is_full`: another column has to take the rest. There is always room for one.
         """
         cdef const uint8_t[::1] offset_bytes = memoryview(offsets).cast("B")
         cdef const uint8_t[::1] bytes_of_rows = memoryview(b"\0" if data is None or not len(data) else data).cast("B")
@@ -1010,9 +1094,15 @@ cdef class AvroColumn:
             reader.nodes, reader.entries = self.nodes, &self.entries
             with nogil:
                 while row < stop:
-                    status = decode_row(
-                        self, &reader, ends, base, size, valid, first, row, schema_id, each, begins, &bad
-                    )
+                    if self.room.bytes > self.allowed and self.nodes[0].length > 0:
+                        status = FULL
+                    else:
+                        status = decode_row(
+                            self, &reader, ends, base, size, valid, first, row, schema_id, each, begins, &bad
+                        )
+                    if status == FULL:
+                        self.is_full = True
+                        break
                     if status == LIMIT or status == NO_MEMORY or (status != OK and stops):
                         break
                     row += 1
@@ -1050,8 +1140,8 @@ cdef class AvroColumn:
         return 0
 
     def buffers(self):
-        """For each node (length, validity, offsets, data); nothing can be appended after that. None: a buffer that the
-        node does not have, or, for validity, one without a null."""
+        """For each node (length, validity, offsets, data); nothing can be appended after that before `begin_again`.
+        None: a buffer that the node does not have, or, for validity, one without a null."""
         cdef int i
         cdef Node* node
         cdef list made = []
@@ -1059,11 +1149,13 @@ cdef class AvroColumn:
         try:
             self.check()
             self.is_done = True
+            self.room.bytes = 0
             for i in range(self.layout.size):
                 node = &self.nodes[i]
-                trim_output(node.validity)
-                trim_output(node.data)
-                trim_output(node.offsets)
+                trim(node.validity)
+                trim(node.data)
+                trim(node.offsets)
+                self.room.bytes += node.validity.capacity + node.data.capacity + node.offsets.capacity
                 validity, data, offsets = self.chunks[i]
                 made.append((
                     node.length, validity if node.has_nulls else None,
@@ -1073,6 +1165,12 @@ cdef class AvroColumn:
             return made
         finally:
             end_alone(&self.use)
+
+
+cdef void trim(Output* out) noexcept nogil:
+    """Give back memory, if that is much of it: a caller may keep the buffers. Without any memory there is no buffer."""
+    if out.first == NULL or out.capacity - out.size > out.size // 4:
+        trim_output(out)
 
 
 cdef int64_t place_of(const Known* known, int64_t count, int64_t schema_id) noexcept nogil:
@@ -1093,17 +1191,22 @@ cdef int decode_row(
     AvroColumn column, Reader* r, const int32_t* ends, const uint8_t* base, int64_t size, const uint8_t* valid,
     int64_t first, int64_t row, int64_t schema_id, const int64_t* each, const int64_t* begins, Output* bad
 ) noexcept nogil:
-    """OK, the problem of the row, which is null then; LIMIT: its schema is needed; NO_MEMORY."""
+    """OK, the problem of the row, which is null then; LIMIT: its schema is needed; FULL; NO_MEMORY."""
     cdef int64_t begin = ends[row]
     cdef int64_t end = ends[row + 1]
     cdef int64_t length = column.nodes[0].length
     cdef int64_t at
     cdef const uint8_t* value
     cdef int status = OK
+    column.room.limit = column.room.bytes + ROW_BYTES + column.layout.size * <int64_t>NODE_BYTES
     if valid != NULL and not valid[(first + row) >> 3] >> ((first + row) & 7) & 1:
-        return append_null(column.nodes, 0)
+        return append_null_row(column, OK)
     if not 0 <= begin <= end <= size:
-        return NO_MEMORY if failed(bad, row, BAD_SIZE, 0, 0, -1) != OK else after_bad(column, BAD_SIZE)
+        if failed(bad, row, BAD_SIZE, 0, 0, -1) != OK:
+            return NO_MEMORY
+        return append_null_row(column, BAD_SIZE)
+    if end - begin > ROW_BYTES // ROW_FACTOR:
+        column.room.limit += ROW_FACTOR * (end - begin) - ROW_BYTES
     value = base + begin
     r.p, r.end, r.detail = value, base + end, 0
     if each != NULL:
@@ -1128,13 +1231,18 @@ cdef int decode_row(
         status = NO_PROGRAM if r.program.code == NULL else read_row(column, r)
     if status == OK or status == NO_MEMORY:
         return status
+    truncate(column.nodes, 0, length)
+    if status == TOO_LARGE and length > 0:
+        return FULL
     if failed(bad, row, status, r.p - value, r.detail, schema_id) != OK:
         return NO_MEMORY
-    truncate(column.nodes, 0, length)
-    return after_bad(column, status)
+    return append_null_row(column, status)
 
 
-cdef int after_bad(AvroColumn column, int status) noexcept nogil:
+cdef int append_null_row(AvroColumn column, int status) noexcept nogil:
+    """The status, or NO_MEMORY. There is room for one in each column: see avro_schema.py."""
+    # A row that is taken out leaves the memory that it had.
+    column.room.limit = column.room.bytes + ROW_BYTES + column.layout.size * <int64_t>NODE_BYTES
     return NO_MEMORY if append_null(column.nodes, 0) != OK else status
 
 

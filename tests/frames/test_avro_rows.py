@@ -684,6 +684,82 @@ def test_offsets_that_lie_are_refused_or_undecodable():
             AvroColumn(layout).decode(*arguments)
 
 
+@pytest.mark.parametrize("mode", ["fail", "null", "raw"])
+def test_rows_that_a_schema_makes_many_times_as_large_come_in_several_arrays(mode):
+    """Nulls of a large fixed, and a long default: a chunk of a scan would take all memory."""
+    wrote = record_of({"name": "n", "type": "int"}, name="R")
+    long = record_of(
+        {"name": "n", "type": "int"}, {"name": "f", "default": None, "type": ["null", {
+            "type": "fixed", "name": "F", "size": 3 << 20}]},
+        {"name": "s", "type": "string", "default": "x" * (1 << 20)}, name="R")
+    writer = AvroSchema(json.dumps(wrote))
+    decoder = AvroDecoder(AvroSchema(json.dumps(long)), lambda _: writer, lambda raw: (1, 0), mode)
+    left, taken = pa.array([b"\x02", b"\x04", b"\x06"] * 8 + [b""], pa.binary()), []
+    while len(left):
+        made, bad, failed = decoder.array(left)
+        assert made.nbytes < 80 << 20
+        assert 0 < len(made) < 20
+        taken += made.field(0).to_pylist()
+        assert made.field(1).null_count == len(made)
+        assert bad == (len(taken) > 24 and mode != "fail")
+        left = left.slice(len(made))
+        if failed:
+            assert (len(left), failed.row) == (1, len(made))
+            break
+    assert taken[:24] == [1, 2, 3] * 8
+    assert (len(taken), len(left)) == ((24, 1) if mode == "fail" else (25, 0))
+
+
+def test_a_row_that_a_schema_makes_too_large_is_undecodable():
+    """A thousand bytes that say a thousand times that a large fixed is null."""
+    schema = {"type": "array", "items": ["null", {"type": "fixed", "name": "F", "size": 1 << 20}]}
+    parsed = AvroSchema(json.dumps(schema))
+    decoder = AvroDecoder(parsed, lambda _: parsed, no_frame, "null")
+    rows = [b"\x02\x00\x00", b"\xd0\x0f" + bytes(1000) + b"\x00", b"\x04\x00\x00\x00"]
+    made, bad, _ = decoder.array(pa.array(rows, pa.binary()))
+    while len(made) < 3:
+        more, more_bad, _ = decoder.array(pa.array(rows[len(made):], pa.binary()))
+        made, bad = pa.concat_arrays([made, more]), bad + more_bad
+    assert (made.to_pylist(), bad) == ([[None], None, [None, None]], 1)
+    _, _, failed = AvroDecoder(parsed, lambda _: parsed, no_frame, "fail").array(pa.array(rows[1:], pa.binary()))
+    assert "more than 256 MiB of memory" in str(failed.problem)
+
+
+def test_a_schema_of_which_one_null_takes_too_much_is_refused():
+    """The size of a fixed counts once for each field."""
+    fields = [{"name": "a", "type": ["null", {"type": "fixed", "name": "F", "size": 1 << 26}]}]
+    fields += [{"name": name, "type": ["null", "F"]} for name in "bcd"]
+    AvroSchema(json.dumps(record_of(*fields[:3])))
+    AvroSchema(json.dumps(record_of(*fields[:3], {"name": "x", "type": {"type": "array", "items": "F"}})))
+    with pytest.raises(InvalidArgumentError, match="a null of it takes 268435456 bytes"):
+        AvroSchema(json.dumps(record_of(*fields)))
+
+
+def test_memory_is_used_again_once_nobody_has_it_and_not_before():
+    """Arrays that are kept never change."""
+    schema = parsed(NESTED)
+    decoder = AvroDecoder(schema, lambda _: schema, no_frame, "fail")
+
+    def rows(start):
+        return pa.array([encoded(
+            {"rows": [], "gone": {}, "id": str(uuid.UUID(int=start + n)), "n": n, "d": 0.5}, NESTED
+        ) for n in range(100)], pa.binary())
+
+    def addresses(array):
+        return {buffer.address for buffer in array.buffers() if buffer is not None}
+
+    kept = [decoder.array(rows(1000 * n))[0] for n in range(30)]
+    copies = [array.to_pylist() for array in kept]
+    assert len({min(addresses(array)) for array in kept}) == 30
+    assert [array.to_pylist() for array in kept] == copies
+    before = addresses(kept[-1])
+    field, where = kept[-1].field(0), addresses(kept[-2])
+    del kept[-1]
+    assert not addresses(decoder.array(rows(1))[0]) & before       # a part of it is in use
+    del field, kept[-1]
+    assert addresses(decoder.array(rows(2))[0]) & (before | where)
+
+
 def test_two_threads_use_one_decoder():
     """A scan's threads share it."""
     writer, reader = parsed(NESTED), parsed(SHORTER)

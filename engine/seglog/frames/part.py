@@ -153,8 +153,7 @@ class ScanPart:
                 typed, failed = decoded(one, options.decoders, options.columns, self.path)
             except SeglogError as unreachable:      # schemas cannot be fetched
                 return done, unreachable
-            if typed is not None:
-                done.append(typed)
+            done += typed
             if failed is not None:
                 return done, failed
         return done, error

@@ -1,6 +1,7 @@
 """Decodes a column of values in Avro's binary encoding, by the schemas that they were written with and the one to read
 with. A kernel reads the bytes, without the interpreter's lock: see avro_program.py."""
 import array as arrays
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,11 @@ from seglog.frames.typed.columns import UndecodableValueError
 
 # In place of the id of a schema: values of the schema that was given; ids are in the frame; a row without one.
 _OWN, _IN_FRAME, _NO_FRAME = -1, -2, -3
+
+# Of the columns that were filled last, the memory is used again: those of the chunks that threads make ahead, unless
+# their rows take many times the memory of most.
+_KEPT_COLUMNS = 10
+_KEPT_BYTES = 8 << 20
 
 _WORDS: dict[int, str] = {
     Status.SHORT: "it ends too early", Status.BAD_VARINT: "a number has more than 64 bits",
@@ -55,9 +61,12 @@ class AvroDecoder:
         self._compiler = Compiler(self._reader, self._layout)
         # By schema id: the program and the reasons for its failures, or why there is none.
         self._programs: dict[int, tuple[AvroProgram, list[str]] | Exception] = {}
+        # Threads append and take; while one of them has a column, it is not in here.
+        self._columns: deque[AvroColumn] = deque(maxlen=_KEPT_COLUMNS)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_layout", "_compiler", "_programs")}
+        made = ("_layout", "_compiler", "_programs", "_columns")
+        return {name: value for name, value in vars(self).items() if name not in made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -65,27 +74,42 @@ class AvroDecoder:
 
     def array(self, raw: Any) -> tuple[Any, int, Failed | None]:
         """As Decoder has it."""
-        column, bad = AvroColumn(self._layout), list[_Bad]()
+        column, bad = self._column(), list[_Bad]()
         stops = self._on_undecodable == "fail"
         row = 0
         if raw.type != (binary := library("pyarrow").binary()):
             raw = raw.cast(binary)      # (views, as polars has them)
         validity, offsets, data = raw.buffers()
         arguments = self._frames(raw)
-        while row < len(raw) and not (stops and bad):
+        while row < len(raw) and not (stops and bad) and not column.is_full:
             row, more = column.decode(
                 offsets, data, validity if raw.null_count else None, raw.offset, row, len(raw), stops=stops, **arguments
             )
             bad += more
-            if row < len(raw) and not (stops and bad):
+            if row < len(raw) and not (stops and bad) and not column.is_full:
                 program = self._program(column.wanted)
                 column.add(column.wanted, None if isinstance(program, Exception) else program[0])
         made = array_of(self._reader.column, column.buffers())
+        if column.nbytes <= _KEPT_BYTES:
+            self._columns.append(column)
         if stops and bad:
             return made.slice(0, bad[0][0]), 0, Failed(bad[0][0], self._error(bad[0], raw))
         if self._on_undecodable == "raw":
-            made = with_raw_of(made, {row for row, *_ in bad}, raw, self.type)
+            made = with_raw_of(made, {row for row, *_ in bad}, raw.slice(0, row), self.type)
         return made, len(bad), None
+
+    def _column(self) -> AvroColumn:
+        """One without rows, in the memory of one that nobody uses any more, if there is one."""
+        like = None
+        for _ in range(len(self._columns)):
+            try:
+                like = self._columns.popleft()
+            except IndexError:              # another thread has it
+                break
+            if like.begin_again():
+                return like
+            self._columns.append(like)
+        return AvroColumn(self._layout, like)
 
     def _frames(self, raw: Any) -> dict[str, Any]:
         """How the kernel finds the id of each row."""
@@ -143,5 +167,5 @@ def _reason(problem: int, position: int, detail: int, reasons: Sequence[str], re
         case Problem.TOO_MANY_DIGITS:
             return f"a decimal has more than {detail} digits, before byte {position}"
         case Problem.TOO_LARGE:
-            return "more than 2 147 483 647 items or bytes in one chunk"
+            return "its columns would take more than 256 MiB of memory, and 16 times its bytes"
     return f"not a value of its schema: {_WORDS[problem].format(detail)}, at byte {position}"

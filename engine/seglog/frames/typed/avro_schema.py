@@ -39,7 +39,7 @@ _NAMED = {"record", "error", "enum", "fixed"}
 _COLUMNS_MAX = 100_000
 _DEPTH_MAX = 200                    # the program of a kernel is nested a little deeper, and at most 256
 _BRANCHES_MAX = 1000                # each of a writer's union is compared with each of the reader's
-_FIXED_BYTES_MAX = (1 << 28) - 1    # Arrow counts the bits of a value in an int32
+_FIXED_BYTES_MAX = (1 << 28) - 1    # Arrow counts the bits of a value in an int32; of all that are in one null
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 
@@ -60,6 +60,8 @@ class AvroSchema:
             self.definition: Schema = _Inlined(named or {}).of(given, "")
             self.names: Names = dict(_definitions(self.definition))
             self.column: Column = _Columns(self.names).of(self.definition)
+            if (size := _null_bytes(self.column)) > _FIXED_BYTES_MAX:
+                raise ValueError(f"a null of it takes {size} bytes")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _refused(str(error) or type(error).__name__) from error
         except RecursionError as error:
@@ -292,6 +294,19 @@ def fixed_size(schema: Schema) -> int:
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= _FIXED_BYTES_MAX:
         raise ValueError(f"a fixed of {size!r} bytes")
     return size
+
+
+def _null_bytes(column: Column) -> int:
+    """What a null takes of the columns that have a fixed width."""
+    match column:
+        case Struct():
+            return sum(_null_bytes(field) for _, field in column.fields)
+        case UuidColumn():
+            return 16
+    try:
+        return 0 if isinstance(column, Repeated | MapColumn) else int(column.type.byte_width)
+    except ValueError:              # bytes and text
+        return 0
 
 
 def _primitives() -> dict[str, Any]:

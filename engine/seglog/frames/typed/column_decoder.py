@@ -32,7 +32,8 @@ class Decoder(Protocol):
 
     def array(self, raw: Any) -> tuple[Any, int, Failed | None]:
         """The Arrow array for one of bytes, how many values could not be decoded, and, with on_undecodable="fail", the
-        first of these: the array ends before it. Raises StorageError, if schemas cannot be fetched."""
+        first of these: the array ends before it. An array that would take much memory ends earlier, after one row at
+        least. Raises StorageError, if schemas cannot be fetched."""
 
 
 def confluent_frame(raw: bytes) -> tuple[int | None, int]:

@@ -38,32 +38,44 @@ class TypedRows:
 
 def decoded(
     rows: TopicRows, decoders: Decoders, columns: tuple[str, ...], file: str
-) -> tuple[TypedRows | None, SeglogError | None]:
-    """The rows with these columns, None if there are none; and the error that ended them early.
+) -> tuple[list[TypedRows], SeglogError | None]:
+    """The rows with these columns, in one piece unless they take much memory, and the error that ended them early.
 
     `rows` have the column offset, whether it is in `columns` or not.
     """
     batch = library("pyarrow").record_batch(rows)
-    if not batch.num_rows:
-        return None, None
     offsets = batch.column("offset")
-    counts: dict[str, int] = {}
+    schema = schema_of(batch.schema, decoders, columns)
+    done: list[TypedRows] = []
     error: SeglogError | None = None
-    made: dict[str, Any] = {}
-    for name, decoder in decoders.items():
-        if name not in columns:
-            continue
-        array, undecodable, failed = decoder.array(batch.column(name).slice(0, len(offsets)))
-        counts[name] = undecodable
-        if failed is not None:
-            error = error_of(name, failed, file, offsets[failed.row].as_py())
-            offsets = offsets.slice(0, failed.row)
-            if not len(offsets):
-                return None, error
-        made[name] = array
-    arrays = [(made[name] if name in made else batch.column(name)).slice(0, len(offsets)) for name in columns]
-    typed = library("pyarrow").RecordBatch.from_arrays(arrays, schema=schema_of(batch.schema, decoders, columns))
-    return TypedRows(typed, offsets[0].as_py(), offsets[-1].as_py(), counts), error
+    made: dict[str, Any] = {}           # what is decoded of the rows from `start` on
+    start, stop = 0, len(offsets)
+    while start < stop:
+        counts: dict[str, int] = {}
+        end = stop
+        for name, decoder in decoders.items():
+            if name not in columns:
+                continue
+            if not len(made.get(name, ())):
+                raw = batch.column(name).slice(start, stop - start)
+                made[name], counts[name], failed = decoder.array(raw)
+                if failed is not None:
+                    stop = start + failed.row
+                    error = error_of(name, failed, file, offsets[stop].as_py())
+                    if start == stop:
+                        return done, error
+            end = min(end, stop, start + len(made[name]))
+        arrays = [
+            made[name].slice(0, end - start) if name in made else batch.column(name).slice(start, end - start)
+            for name in columns
+        ]
+        done.append(TypedRows(
+            library("pyarrow").RecordBatch.from_arrays(arrays, schema=schema), offsets[start].as_py(),
+            offsets[end - 1].as_py(), counts,
+        ))
+        made = {name: array.slice(end - start) for name, array in made.items()}
+        start = end
+    return done, error
 
 
 def error_of(name: str, failed: "Failed", file: str, offset: int) -> SeglogError:
