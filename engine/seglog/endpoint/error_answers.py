@@ -1,6 +1,8 @@
 """Answers that contain only an error, for every API: for faults that a test plans, and for unexpected failures.
 
-(AbstractRequest.getErrorResponse of each request)
+An error is where a broker has it, of the request as a whole or of each topic, partition or member, since clients look
+for it only there. (AbstractRequest.getErrorResponse of each request; for errors that only parts can have, KafkaApis and
+GroupCoordinatorService)
 """
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,8 +14,26 @@ from seglog.wire.messages import RESPONSES, ApiKey
 _Row = TypeVar("_Row")
 
 
-def error_answer(key: int, request: Any, error: Errors) -> Any:
-    """An answer to `request` with `error` in each of its parts; None if the client expects no answer."""
+# Errors of a partition, not of the group: OffsetMetadataManager.fetchOffsets and deleteOffsets.
+_OF_OFFSETS = frozenset({
+    Errors.UNSTABLE_OFFSET_COMMIT, Errors.GROUP_SUBSCRIBED_TO_TOPIC, Errors.UNKNOWN_TOPIC_OR_PARTITION,
+    Errors.UNKNOWN_TOPIC_ID, Errors.TOPIC_AUTHORIZATION_FAILED,
+})
+# The first version of OffsetFetch with a place for an error of the group.
+_WITH_GROUP_ERROR = 2
+# Errors of a fetch session, which concern the request: FetchSession.
+_OF_SESSIONS = frozenset({
+    Errors.FETCH_SESSION_ID_NOT_FOUND, Errors.INVALID_FETCH_SESSION_EPOCH, Errors.FETCH_SESSION_TOPIC_ID_ERROR,
+})
+# Errors of a member that leaves, from the version on that names several: LeaveGroupResponse.
+_OF_MEMBERS = frozenset({Errors.UNKNOWN_MEMBER_ID, Errors.FENCED_INSTANCE_ID})
+_ANY_VERSION = 1 << 15
+
+
+def error_answer(key: int, request: Any, error: Errors, version: int = _ANY_VERSION) -> Any:
+    """An answer to `request` with `error`; None if the client expects no answer. `version`: of the request."""
+    if key == ApiKey.OFFSET_FETCH and version < _WITH_GROUP_ERROR:
+        return _offset_fetch_of_partitions(request, error)
     make = _BY_PARTS.get(ApiKey(key))
     if make is not None:
         return make(request, error)
@@ -35,6 +55,8 @@ def _produce(request: m.ProduceRequest, error: Errors) -> Any:
 
 
 def _fetch(request: m.FetchRequest, error: Errors) -> Any:
+    if error in _OF_SESSIONS:
+        return m.FetchResponse(error_code=error)
     return m.FetchResponse(responses=[
         m.FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[
             m.FetchResponse.PartitionData(
@@ -62,6 +84,15 @@ def _metadata(request: m.MetadataRequest, error: Errors) -> Any:
     ])
 
 
+def with_error_in_topics(answer: Any, error: Errors) -> Any:
+    """This answer to a Metadata request, with the error of each topic, and none of their partitions."""
+    if error is Errors.REBOOTSTRAP_REQUIRED:
+        return m.MetadataResponse(error_code=error)
+    for row in answer.topics:
+        row.error_code, row.partitions = error, []
+    return answer
+
+
 def _offset_commit(request: m.OffsetCommitRequest, error: Errors) -> Any:
     return m.OffsetCommitResponse(topics=[
         m.OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[
@@ -85,9 +116,56 @@ def _txn_offset_commit(request: m.TxnOffsetCommitRequest, error: Errors) -> Any:
 
 
 def _offset_fetch(request: m.OffsetFetchRequest, error: Errors) -> Any:
+    groups = request.groups
+    if error in _OF_OFFSETS and (request.topics or any(group.topics for group in groups)):
+        return _offset_fetch_of_partitions(request, error)
     return m.OffsetFetchResponse(error_code=error, groups=[
-        m.OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
-        for group in request.groups
+        m.OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error) for group in groups
+    ])
+
+
+def _offset_fetch_of_partitions(request: m.OffsetFetchRequest, error: Errors) -> Any:
+    of = m.OffsetFetchResponse
+    return of(
+        topics=[
+            of.OffsetFetchResponseTopic(name=topic.name, partitions=[
+                of.OffsetFetchResponsePartition(partition_index=number, committed_offset=-1, error_code=error)
+                for number in topic.partition_indexes
+            ])
+            for topic in request.topics or ()
+        ],
+        groups=[
+            of.OffsetFetchResponseGroup(group_id=group.group_id, topics=[
+                of.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=[
+                    of.OffsetFetchResponsePartitions(partition_index=number, committed_offset=-1, error_code=error)
+                    for number in topic.partition_indexes
+                ])
+                for topic in group.topics or ()
+            ])
+            for group in request.groups
+        ])
+
+
+def _offset_delete(request: m.OffsetDeleteRequest, error: Errors) -> Any:
+    of = m.OffsetDeleteResponse
+    if error not in _OF_OFFSETS:
+        return of(error_code=error)
+    return of(topics=[
+        of.OffsetDeleteResponseTopic(name=topic.name, partitions=[
+            of.OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error)
+            for part in topic.partitions
+        ])
+        for topic in request.topics
+    ])
+
+
+def _leave_group(request: m.LeaveGroupRequest, error: Errors) -> Any:
+    if error not in _OF_MEMBERS or not request.members:
+        return m.LeaveGroupResponse(error_code=error)
+    return m.LeaveGroupResponse(members=[
+        m.LeaveGroupResponse.MemberResponse(
+            member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error)
+        for member in request.members
     ])
 
 
@@ -279,6 +357,8 @@ _BY_PARTS: dict[ApiKey, Callable[[Any, Errors], Any]] = {
     ApiKey.METADATA: _metadata,
     ApiKey.OFFSET_COMMIT: _offset_commit,
     ApiKey.OFFSET_FETCH: _offset_fetch,
+    ApiKey.OFFSET_DELETE: _offset_delete,
+    ApiKey.LEAVE_GROUP: _leave_group,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.CONSUMER_GROUP_DESCRIBE: _describe_consumer_groups,

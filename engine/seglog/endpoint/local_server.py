@@ -1,6 +1,7 @@
 """A server as an object: `with seglog.serve("data") as server:` runs it in a thread with its own loop, `async with` in
 the current loop."""
 import asyncio
+import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
@@ -11,7 +12,7 @@ from typing import Any, Self
 from seglog._kernels.shield import shielded
 from seglog._kernels.write_gate import Bell
 from seglog.config import Fsync
-from seglog.endpoint.faults import Fault, PlannedFaults, error_named
+from seglog.endpoint.faults import Fault, PlannedFault, PlannedFaults, error_named
 from seglog.endpoint.server import Server, ServerOptions
 from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.fs.files import FileSystem
@@ -50,6 +51,11 @@ def lock_server(fs: FileSystem, log_dir: Path) -> Lock:
         ) from error
 
 
+def _closed() -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "the server is closed", hint="use it within its `with` block, or start a new one: seglog.serve(path)")
+
+
 class LocalServer:
     """The result of `seglog.serve`. `with` or `async with` starts it, once."""
 
@@ -66,12 +72,14 @@ class LocalServer:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._is_interrupted = False
+        self._is_interrupted = self._is_closed = False
         self._bell = Bell()             # rings when the thread has started the server, and when it has ended
         self._has_started = self._has_ended = False
         self._failures: list[BaseException] = []        # exceptions that ended the thread
 
     def __repr__(self) -> str:
+        if self._is_closed:
+            return "<LocalServer closed>"
         return f"<LocalServer {self.bootstrap_servers if self._server else 'not started'}>"
 
     # --- where it is -----------------------------------------------------------------------------
@@ -119,6 +127,8 @@ class LocalServer:
         return self._running().requests_bytes
 
     def _running(self) -> Server:
+        if self._is_closed:
+            raise _closed()
         if self._server is None:
             raise InvalidArgumentError("the server is not running", hint="with seglog.serve(path) as server: ...")
         return self._server
@@ -129,26 +139,35 @@ class LocalServer:
     def _faults(self) -> PlannedFaults:
         return self._running().requests.faults
 
-    def fail_next(self, api: str, error: str, *, times: int = 1) -> None:
-        """Answer the next `times` requests of an API with an error, without handling them.
+    def fail_next(self, api: str, error: str, *, times: int = 1, client_id: str | None = None) -> PlannedFault:
+        """Answer the next `times` requests of an API with an error, without handling them; with `client_id`, only
+        those of this client. The error is where a broker has it: of the request, or of each topic or partition.
 
-            server.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER")
+            fault = server.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER")
+            ...
+            assert fault.happened == 1
 
         Raises InvalidArgumentError for names that Kafka does not have.
         """
-        self._faults.plan(api, Fault(error=error_named(error)), times)
+        return self._faults.plan(api, Fault(error=error_named(error)), times, client_id)
 
-    def delay_next(self, api: str, delay_s: float, *, times: int = 1) -> None:
-        """Delay the next `times` requests of an API before they are handled. Later requests on the same connection wait
-        too. Raises InvalidArgumentError."""
+    def delay_next(
+        self, api: str, delay_s: float, *, times: int = 1, client_id: str | None = None
+    ) -> PlannedFault:
+        """Delay the next `times` requests of an API before they are handled; with `client_id`, only those of this
+        client. Later requests on the same connection wait too. Raises InvalidArgumentError."""
         if not isinstance(delay_s, int | float) or not delay_s >= 0:
-            raise InvalidArgumentError(f"delay_s must be a non-negative number of seconds, not {delay_s!r}")
-        self._faults.plan(api, Fault(delay_s=delay_s), times)
+            raise InvalidArgumentError(
+                f"delay_s must be a non-negative number of seconds, not {delay_s!r}", hint="half a second is 0.5")
+        return self._faults.plan(api, Fault(delay_s=delay_s), times, client_id)
 
-    def drop_next(self, api: str, *, after: bool = False, times: int = 1) -> None:
+    def drop_next(
+        self, api: str, *, after: bool = False, times: int = 1, client_id: str | None = None
+    ) -> PlannedFault:
         """Close the connection at the next `times` requests of an API: before the request is handled, or with `after`
-        once it is, so that it takes effect but the client gets no answer. Raises InvalidArgumentError."""
-        self._faults.plan(api, Fault(drops_before=not after, drops_after=after), times)
+        once it is, so that it takes effect but the client gets no answer. With `client_id`, only those of this client.
+        Raises InvalidArgumentError."""
+        return self._faults.plan(api, Fault(drops_before=not after, drops_after=after), times, client_id)
 
     def clear_faults(self) -> None:
         """Cancel the planned faults that have not happened yet."""
@@ -157,18 +176,39 @@ class LocalServer:
     # --- topics ----------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, config: dict[str, object] | None = None) -> None:
-        """Create a topic. Raises InvalidArgumentError if it exists, InvalidConfigError, StorageError."""
-        self._call(self._running().topics.create(name, partitions, config or {}))
+        """Create a topic. From the event loop of `async with`, call it in another thread:
+
+            await asyncio.to_thread(server.create_topic, "orders")
+
+        Raises InvalidArgumentError if it exists, InvalidConfigError, StorageError."""
+        topics = self._running().topics
+        self._call(
+            lambda: topics.create(name, partitions, config or {}),
+            f"await asyncio.to_thread(server.create_topic, {name!r})")
 
     def log(self, topic: str, partition: int = 0) -> Log | None:
         """The open log of a partition, to read and to append to, or None if there is no such partition."""
         return self._running().topics.log(topic, partition)
 
-    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        if self._thread is None or self._loop is None:
-            work.close()
-            raise InvalidArgumentError("this call would block your event loop, in which the server runs: use a client")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _call(self, work: Callable[[], Coroutine[Any, Any, Any]], instead: str) -> Any:
+        """Run `work` in the server's loop, and wait for it. `instead`: what to write in that loop itself."""
+        loop = self._loop
+        assert loop is not None
+        with contextlib.suppress(RuntimeError):     # no loop runs here
+            if asyncio.get_running_loop() is loop:
+                raise InvalidArgumentError(
+                    "this call would block your event loop, in which the server runs", hint=instead)
+        coroutine = work()
+        try:
+            result = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        except RuntimeError:        # the loop was closed in between
+            coroutine.close()
+            raise _closed() from None
+        while not result.done() and not loop.is_closed():       # a loop that ends may have dropped it
+            concurrent.futures.wait([result], _LOOK_S)
+        if not result.done() or result.cancelled():
+            raise _closed()
+        return result.result()
 
     # --- in a thread -----------------------------------------------------------------------------
 
@@ -214,6 +254,7 @@ class LocalServer:
         thread = self._thread
         if thread is None:
             return
+        self._is_closed = self._server is not None
         shielded(self._tell_to_stop)
         # Not by `join` alone: if ^C interrupts that, Python 3.11 takes the thread for ended (bpo-45274).
         while not self._has_ended:
@@ -273,7 +314,7 @@ class LocalServer:
             raise InvalidArgumentError("the server was already started", hint="make a new one with seglog.serve(path)")
 
     async def _start(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         opening = loop.run_in_executor(None, self._open_log_dir)
         try:
             log_dir = await asyncio.shield(opening)
@@ -293,6 +334,7 @@ class LocalServer:
     async def _stop(self) -> None:
         assert self._server is not None
         assert self._log_dir is not None
+        self._is_closed = True
         await self._server.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._close, self._log_dir)
 

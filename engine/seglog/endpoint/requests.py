@@ -11,7 +11,7 @@ from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.refusals import error_of
 from seglog.coordinators.transaction import WITH_EPOCHS
 from seglog.endpoint.authentication import BEFORE, Authentication
-from seglog.endpoint.error_answers import error_answer
+from seglog.endpoint.error_answers import error_answer, with_error_in_topics
 from seglog.endpoint.faults import Fault, PlannedFaults
 from seglog.endpoint.frame_reader import RequestMemory
 from seglog.endpoint.peer import Peer
@@ -104,8 +104,8 @@ class Requests:
                 raise ProtocolError(f"{ApiKey(key).name} is not supported")
             if not authentication.is_done and key not in BEFORE:
                 raise ProtocolError(f"{ApiKey(key).name} before authentication")
-            fault = self.faults.next(key)
-            response = None if fault is None else await _before(fault, key, request)
+            fault = self.faults.next(key, header.client_id)
+            response = None if fault is None else await _before(fault, key, version, request)
             if response is not None:
                 pass
             elif key in BEFORE:
@@ -117,13 +117,15 @@ class Requests:
                     work))
                 try:
                     response = await self.handlers[key](request, context)
+                    if fault is not None and fault.error is not None:
+                        response = with_error_in_topics(response, fault.error)
                 except (ProtocolError, OSError):
                     raise
                 except AnswerTooLargeError:
-                    response = _told(key, request, Errors.POLICY_VIOLATION)
+                    response = _told(key, version, request, Errors.POLICY_VIOLATION)
                 except Exception as error:
                     _LOG.exception("%s v%d failed", ApiKey(key).name, version)
-                    response = _told(key, request, error_of(error))
+                    response = _told(key, version, request, error_of(error))
             if fault is not None and fault.drops_after:
                 if isinstance(response, PendingAnswer):
                     await response
@@ -194,23 +196,28 @@ def _own_versions(header: RequestHeader) -> list[Any]:
         ApiVersionsResponse(error_code=Errors.UNSUPPORTED_VERSION, api_keys=[row]))
 
 
-def _told(key: int, request: Any, error: Errors) -> Any:
+def _told(key: int, version: int, request: Any, error: Errors) -> Any:
     """The answer for an error. If the client expects no answer, raises ProtocolError, which closes the connection: the
     client can learn of the error in no other way."""
-    response = error_answer(key, request, error)
+    response = error_answer(key, request, error, version)
     if response is None:
         raise ProtocolError(f"{ApiKey(key).name} failed with {error.name}, and the client expects no answer")
     return response
 
 
-async def _before(fault: Fault, key: int, request: Any) -> Any:
-    """What a fault does before the request is handled: the answer with its error, None if it plans none. Raises
-    DroppedError."""
+async def _before(fault: Fault, key: int, version: int, request: Any) -> Any:
+    """What a fault does before the request is handled: the answer with its error, None if the request is still to be
+    handled. Raises DroppedError."""
     if fault.delay_s:
         await asyncio.sleep(fault.delay_s)
     if fault.drops_before:
         raise DroppedError
-    return None if fault.error is None else _told(key, request, fault.error)
+    if fault.error is None:
+        return None
+    if key == ApiKey.METADATA:      # without the addresses in the answer, a client would have nobody to ask again
+        request.allow_auto_topic_creation = False
+        return None
+    return _told(key, version, request, fault.error)
 
 
 def _is_name(text: str) -> bool:

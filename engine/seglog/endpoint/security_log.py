@@ -1,5 +1,5 @@
 """The security log: who logged in, what was refused, deleted and configured. They are warnings, which `seglog serve`
-shows by default.
+shows by default, except for logins that succeed.
 
 What clients send is escaped: a name cannot forge a line, nor send escape sequences to a terminal.
 """
@@ -28,7 +28,7 @@ class SecurityLog:
         self._counts: dict[str, int] = {}
 
     def logged_in(self, client_host: str, principal: str) -> None:
-        self._write("logged in", "%s logged in from %s", escaped(principal), client_host)
+        self._write("logged in", "%s logged in from %s", escaped(principal), client_host, tell=_LOG.info)
 
     def login_failed(self, client_host: str, name: str) -> None:
         self._write("login failed", "login failed: %s from %s", escaped(name), client_host)
@@ -59,13 +59,13 @@ class SecurityLog:
         self._write(
             "denied", "%s from %s may not %s %s %s", escaped(principal), client_host, operation, kind, escaped(name))
 
-    def _write(self, kind: str, line: str, *arguments: str) -> None:
+    def _write(self, kind: str, line: str, *arguments: str, tell: Callable[..., None] = _LOG.warning) -> None:
         second = int(self._now_s())
         if self._second.get(kind) != second:
             left_out = self._counts.get(kind, 0) - _LINES_PER_SECOND
             if left_out > 0:
-                _LOG.warning("%d more lines of the kind %r were left out", left_out, kind)
+                tell("%d more lines of the kind %r were left out", left_out, kind)
             self._second[kind], self._counts[kind] = second, 0
         self._counts[kind] += 1
         if self._counts[kind] <= _LINES_PER_SECOND:
-            _LOG.warning(line, *arguments)
+            tell(line, *arguments)
