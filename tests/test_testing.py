@@ -41,14 +41,61 @@ def test_the_next_one_has_its_own(seglog_kafka, seglog_topic, what):
     assert SEEN[0][0] == seglog_kafka.bootstrap_servers
     assert seglog_topic not in SEEN
     SEEN.append(seglog_topic)
+
+
+@pytest.fixture
+def seglog_error(request):
+    with pytest.raises(ValueError) as caught:
+        request.getfixturevalue("seglog_topic")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("what", [
+    pytest.param("takes no positional arguments", marks=pytest.mark.seglog_topic(3)),
+    pytest.param("unknown: name", marks=pytest.mark.seglog_topic(name="orders")),
+    pytest.param("unknown: partition", marks=pytest.mark.seglog_topic(partition=3)),
+])
+def test_what_the_marker_does_not_know_is_refused(what, seglog_error):
+    assert what in seglog_error
+    assert "@pytest.mark.seglog_topic(partitions=3, config={...})" in seglog_error
+
+
+def test_overridden_arguments_keep_what_they_do_not_name(seglog_kafka, seglog_topic):
+    assert seglog_kafka._fsync == "never"
+    options = seglog_kafka._options
+    assert options.config.num_partitions == 2
+    assert options.coordinators.offsets_topic_num_partitions == 3
+    assert options.coordinators.transaction_state_log_num_partitions == 1
+    assert options.coordinators.consumer_heartbeat_interval_ms == 200
+
+
+def test_pytest_does_not_rewrite_the_modules_of_seglog(seglog_kafka):
+    import sys
+    from _pytest.assertion.rewrite import AssertionRewritingHook
+    rewritten = [
+        name for name, module in list(sys.modules.items())
+        if name.startswith("seglog.") and isinstance(getattr(module, "__loader__", None), AssertionRewritingHook)]
+    assert not [name for name in rewritten if name.startswith(("seglog.endpoint", "seglog.log"))], rewritten
+'''
+
+CONFTEST = '''
+import pytest
+
+pytest.register_assert_rewrite("seglog")    # as pytest does with an installed seglog, unlike one that can be edited
+
+
+@pytest.fixture(scope="session")
+def seglog_kafka_arguments():
+    return {"config": {"num.partitions": 2, "offsets_topic_num_partitions": 3}}
 '''
 
 
 def test_the_fixtures_give_a_server_and_topics(tmp_path):
     (tmp_path / "test_program.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:seglog", "-p", "no:cacheprovider", "--strict-markers",
          "-p", "seglog.testing", str(tmp_path)],
         capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
-    assert "3 passed" in done.stdout
+    assert "8 passed" in done.stdout

@@ -8,6 +8,7 @@ import click
 from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.stored_groups import StoredGroup, StoredGroups, StoredMember
 from seglog.errors import NotALogError, SeglogError
+from seglog.format import names
 from seglog.reading.topic_settings import DirectorySettings
 from seglog.state.quarantine import offsets_within, quarantined_offsets
 from seglog.wire.internal_topics import OFFSETS_TOPIC
@@ -38,7 +39,7 @@ def command(paths: Sequence[Path], wanted: Sequence[str], as_json: bool) -> int:
             found += 1
             with places.reading(place), place.open() as partition:
                 stored.add_partition(partition.batches())
-    if not found:
+    if not found and not _is_served(paths):
         raise NotALogError(
             f"no partition of {OFFSETS_TOPIC} is here", file=paths[0],
             hint="pass the log dirs of a broker that coordinates groups",
@@ -56,9 +57,16 @@ def command(paths: Sequence[Path], wanted: Sequence[str], as_json: bool) -> int:
         report.note(f"{report.count_of(stored.unknown, 'record')} of types or versions that this release does not know")
     for name in missing:
         report.note(f"no group {name!r} in the {report.count_of(found, 'partition')} of {OFFSETS_TOPIC} here")
-    if not groups:
+    if not found:
+        report.note(f"no group here: {OFFSETS_TOPIC} does not exist yet")
+    elif not groups:
         report.note(f"no group in the {report.count_of(found, 'partition')} of {OFFSETS_TOPIC} here")
     return places.status(found=bool(missing))
+
+
+def _is_served(paths: Iterable[Path]) -> bool:
+    """Whether seglog's own server has had a log dir: it makes the topic only for the first group."""
+    return any((path / names.SERVER_LOCK).exists() for path in paths)
 
 
 class _Ends:

@@ -20,21 +20,34 @@ from .cli import Command
 from .end_by_signal import EndBySignal
 from .options import PATH, ConfigType, json_option
 
+_Wanted = tuple[int | None, Mapping[str, object]]
+
 
 class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
-    """`orders:3`, a topic of three partitions."""
+    """`orders:3`, a topic of three partitions; `orders`, one of num.partitions; and `orders:3:key=value,...`."""
 
-    name = "topic:partitions"
+    name = "topic[:partitions[:key=value,...]]"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, _Wanted]:
         if isinstance(value, tuple):
             return value
-        name, colon, partitions = str(value).rpartition(":")
-        if not colon:
-            name, partitions = str(value), "1"
-        if not name or not partitions.isdecimal() or not 1 <= int(partitions) <= 10_000:
+        name, colon, rest = str(value).partition(":")
+        partitions, _, settings = rest.partition(":")
+        if not name or (colon and not (partitions.isdecimal() and 1 <= int(partitions) <= 10_000)):
             self.fail(f"{value!r} is not topic:partitions, such as orders:3", param, ctx)
-        return name, int(partitions)
+        given: dict[str, object] = {}
+        last = ""
+        for part in settings.split(",") if settings else ():
+            key, equals, text = part.partition("=")
+            if equals:
+                last, given[key] = key, text
+            elif last:      # the value is a list, as of cleanup.policy=compact,delete
+                given[last] = f"{given[last]},{part}"
+            else:
+                self.fail(f"{part!r} is not key=value, as in orders:3:cleanup.policy=compact", param, ctx)
+        return name, (int(partitions) if colon else None, given)
 
 
 @click.command(cls=Command)
@@ -46,7 +59,8 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
               help="The address to give to clients, if it differs from the one that they connect to. May be repeated, "
               "for each listener by its name.")
 @click.option("--create-topic", "topics", type=TopicType(), multiple=True,
-              help="Create this topic if it does not exist. May be repeated.")
+              help="Create this topic if it does not exist: with this number of partitions, or that of "
+              "`--config num.partitions`, and its own settings. May be repeated.")
 @click.option("--fsync", type=click.Choice(get_args(Fsync)), default="batch", show_default=True,
               help="When appends are synced to the disk; acks=all is answered accordingly.")
 @click.option(
@@ -79,10 +93,10 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
               "records.")
 @json_option
 def command(
-    directory: Path, listen: Sequence[str], advertise: Sequence[str], topics: Sequence[tuple[str, int]], fsync: Fsync,
-    settings: Sequence[tuple[str, str]], properties: Path | None, tls_cert: Path | None, tls_key: Path | None,
-    tls_client_ca: Path | None, sasl_users: Path | None, authorizer: bool, http: str | None, insecure: bool,
-    as_json: bool,
+    directory: Path, listen: Sequence[str], advertise: Sequence[str], topics: Sequence[tuple[str, _Wanted]],
+    fsync: Fsync, settings: Sequence[tuple[str, str]], properties: Path | None, tls_cert: Path | None,
+    tls_key: Path | None, tls_client_ca: Path | None, sasl_users: Path | None, authorizer: bool, http: str | None,
+    insecure: bool, as_json: bool,
 ) -> int:
     """Let Kafka clients produce to and consume from the log dir DIR, which is created if it does not exist.
 

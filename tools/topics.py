@@ -9,6 +9,7 @@ from seglog.errors import SeglogError
 from seglog.format import names
 from seglog.reading.cluster_metadata import ClusterMetadata, PartitionReplicas
 from seglog.reading.topic_settings import DirectorySettings, ToldSetting, told_settings
+from seglog.state.kept_settings import read_settings
 from seglog.state.partition_metadata import PartitionMetadata, format_topic_id
 
 from . import report
@@ -17,7 +18,7 @@ from .each_place import EachPlace
 from .options import json_option, paths_argument
 from .targets import Place, log_dirs
 
-SOURCES = {"topic": "topic", "broker": "this broker", "brokers": "all brokers"}
+SOURCES = {"topic": "topic", "broker": "this broker", "brokers": "all brokers", "log": "kept with the log"}
 
 
 @click.command(cls=Command, only_reads=True)
@@ -29,8 +30,9 @@ def command(paths: Sequence[Path], wanted: Sequence[str], as_json: bool) -> int:
     which partitions are on this disk.
 
     Several PATHs are the log dirs of one broker. Everything is from its metadata log (KRaft): the newest snapshot, and
-    what follows it. Without one, as of a broker with ZooKeeper, and for what `server.properties` sets, the answer is
-    "unknown". Status 1 if a topic that was asked for is unknown, 7 if something could not be read.
+    what follows it. Settings that seglog keeps with the logs come before those. Without a metadata log, as of a broker
+    with ZooKeeper, and for what `server.properties` sets, the answer is "unknown". Status 1 if a topic that was asked
+    for is unknown, 7 if something could not be read.
     """
     places = EachPlace(paths, as_json=as_json)
     here = _here(places)
@@ -47,13 +49,15 @@ def command(paths: Sequence[Path], wanted: Sequence[str], as_json: bool) -> int:
         print(f"cluster metadata up to offset {metadata.end_offset:,}, broker {node_id or 'unknown'}")
     for n, name in enumerate(shown):
         told = None if metadata is None or name not in known else told_settings(metadata, name, node_id)
+        kept = _kept(here.get(name, {}), places, as_json=as_json)
+        shown_settings = told if not kept else dict(sorted({**(told or {}), **kept}.items()))
         partitions = known[name].partitions if name in known else {}
         topic_id = known[name].topic_id if name in known else None
         if as_json:
-            _print_json(name, topic_id, partitions, here.get(name, {}), told)
+            _print_json(name, topic_id, partitions, here.get(name, {}), told, shown_settings)
         else:
             print("\n" * (metadata is not None or n > 0)
-                  + "\n".join(_text(name, topic_id, partitions, here.get(name, {}), told)))
+                  + "\n".join(_text(name, topic_id, partitions, here.get(name, {}), told, shown_settings)))
     missing = [glob for glob in wanted if not any(fnmatchcase(name, glob) for name in shown)]
     for name in missing:
         report.note(f"topic {name!r} is unknown here")
@@ -68,6 +72,18 @@ def _here(places: Iterable[Place]) -> Mapping[str, Mapping[int, Place]]:
         if parsed is not None and parsed.topic != names.METADATA_TOPIC:
             found.setdefault(parsed.topic, {}).setdefault(parsed.partition, place)
     return found
+
+
+def _kept(here: Mapping[int, Place], places: EachPlace, *, as_json: bool) -> dict[str, ToldSetting]:
+    """The settings that seglog keeps with the logs of a topic: those of its first partition here."""
+    for _, place in sorted(here.items()):
+        try:
+            return {key: ToldSetting(value, "log") for key, value in read_settings(place.directory).items()}
+        except (SeglogError, OSError) as error:
+            places.unread += 1
+            report.show_error(
+                report.as_seglog_error(error), click.get_current_context().command_path, as_json=as_json)
+    return {}
 
 
 def _metadata_of(paths: Iterable[Path], settings: DirectorySettings) -> tuple[ClusterMetadata | None, str]:
@@ -110,13 +126,13 @@ def _problem(topic_id: str | None, number: int, place: Place | None, state: Part
 
 def _print_json(
     name: str, topic_id: str | None, partitions: Mapping[int, PartitionReplicas], here: Mapping[int, Place],
-    told: Mapping[str, ToldSetting] | None,
+    told: Mapping[str, ToldSetting] | None, settings: Mapping[str, ToldSetting] | None,
 ) -> None:
     report.print_json(
         "topic", topic=name, topic_id=topic_id or next(filter(None, map(_id_on_disk, here.values())), None),
         in_metadata=told is not None, partitions=len(partitions) if told is not None else None, here=len(here),
-        settings=None if told is None else {
-            key: {"value": setting.value, "source": setting.source} for key, setting in told.items()
+        settings=None if settings is None else {
+            key: {"value": setting.value, "source": setting.source} for key, setting in settings.items()
         },
     )
     for number in sorted({*partitions, *here}):
@@ -136,7 +152,7 @@ def _print_json(
 
 def _text(
     name: str, topic_id: str | None, partitions: Mapping[int, PartitionReplicas], here: Mapping[int, Place],
-    told: Mapping[str, ToldSetting] | None,
+    told: Mapping[str, ToldSetting] | None, settings: Mapping[str, ToldSetting] | None,
 ) -> Iterable[str]:
     shown_id = topic_id or next(filter(None, map(_id_on_disk, here.values())), None)
     yield report.paint(report.printable(name), "bold") + "   " + "   ".join((
@@ -155,13 +171,13 @@ def _text(
     yield report.table(
         ("partition", "leader", "epoch", "replicas", "in sync", "here"), rows, left=(3, 4, 5), indent=2
     )
-    if told is None:
+    if settings is None:
         yield "  settings: unknown"
         return
-    for key, setting in told.items():
+    for key, setting in settings.items():
         yield f"  {report.printable(key)} = {report.printable(setting.value)}   ({SOURCES[setting.source]})"
     for key in ("cleanup.policy", "retention.ms", "retention.bytes"):
-        if key not in told:
+        if key not in settings:
             yield f"  {key}: unknown (server.properties, or else Kafka's default)"
 
 

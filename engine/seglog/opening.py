@@ -107,7 +107,7 @@ def serve(
     path: str | os.PathLike[str],
     *,
     listen: str | Sequence[str] = "127.0.0.1:0",
-    topics: Mapping[str, int] | None = None,
+    topics: "Mapping[str, int | tuple[int | None, Mapping[str, object]] | None] | None" = None,
     config: Mapping[str, object] | None = None,
     fsync: Fsync = "batch",
     users: Mapping[str, str] | None = None,
@@ -123,13 +123,14 @@ def serve(
             producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap_servers})
 
     `with` runs the server in a thread, `async with` in the running event loop. `listen`: address and port, 0 for any
-    free port; several as a list, each with its own name, such as SASL_SSL://0.0.0.0:9093 (docs/serving.md). `config`:
-    Kafka's keys for the broker, its logs and the cleaner, by a broker's or a topic's names (docs/config.md). `fsync`:
-    as for `seglog.open`; acks=all is answered accordingly. `users`: a mapping of names to passwords, for SASL PLAIN
-    and SCRAM, beside the users that are stored with the log dir.
-    `advertise`: the address to tell clients, if it is not the one that they connected to; for several listeners a list,
-    such as SASL_SSL://kafka.example:9093. `http`: the address and port of the page and the metrics. `authorizer`:
-    clients may only do what Kafka's ACLs allow them, and the setting super.users, such as "User:alice".
+    free port; several as a list, each with its own name, such as SASL_SSL://0.0.0.0:9093 (docs/serving.md). `topics`:
+    what to create, with the number of partitions (None: num.partitions), or a pair of it and the topic's settings.
+    `config`: Kafka's keys for the broker, its logs and the cleaner, by a broker's or a topic's names (docs/config.md).
+    `fsync`: as for `seglog.open`; acks=all is answered accordingly. `users`: a mapping of names to passwords, for SASL
+    PLAIN and SCRAM, beside the users that are stored with the log dir. `advertise`: the address to tell clients, if it
+    is not the one that they connected to; for several listeners a list, such as SASL_SSL://kafka.example:9093. `http`:
+    the address and port of the page and the metrics. `authorizer`: clients may only do what Kafka's ACLs allow them,
+    and the setting super.users, such as "User:alice".
 
     Raises InvalidArgumentError for an address beyond this machine, unless there is `tls` and either `users` or client
     certificates that `tls` requires, or `insecure`; `with` raises what `LogDir` raises, and StorageError if
@@ -173,11 +174,21 @@ def serve(
     options = ServerOptions(
         listeners=listeners, users=users, tls=tls, config=server_config,
         coordinators=CoordinatorConfig.of(coordinators), cleaner=CleanerConfig.of(cleaner), log_config=log,
-        topics=dict(topics or {}),
+        topics={name: _of_topic(name, wanted) for name, wanted in (topics or {}).items()},
         http=None if http is None else checked_page(http, has_users=has_users, tls=tls, insecure=insecure),
     )
     # Each log gets the settings of logs when it is opened: a topic's own settings take precedence.
     return LocalServer(lambda: open_dir(path, fsync=fsync, cleaner=options.cleaner), OsFileSystem(), fsync, options)
+
+
+def _of_topic(name: str, wanted: object) -> tuple[int | None, Mapping[str, object]]:
+    """The partitions and the settings of a topic. Its creation checks what is in them."""
+    pair = wanted if isinstance(wanted, tuple) else (wanted, {})
+    if len(pair) != 2 or not isinstance(pair[1], Mapping):
+        raise InvalidArgumentError(
+            f"topic {name!r} must have a number of partitions, or a pair of it and settings, not {wanted!r:.100}",
+            hint='for example topics={"orders": 3, "prices": (3, {"cleanup.policy": "compact"})}')
+    return pair
 
 
 def _check_access(users: object, tls: object) -> None:

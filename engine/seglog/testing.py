@@ -6,9 +6,12 @@
 
 pytest finds it if seglog is installed; see docs/testing.md.
 """
+import importlib.machinery
 import itertools
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +20,39 @@ if TYPE_CHECKING:
     from seglog.endpoint.local_server import LocalServer
 
 _NAME_LENGTH_MAX = 200
+_MARKER = "@pytest.mark.seglog_topic(partitions=3, config={...})"
+
+# Unless a conftest.py says otherwise: the first group or transaction creates one partition for all of them instead of
+# fifty, and members of the consumer protocol learn of a new member at once instead of after five seconds.
+_CONFIG = {
+    "offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1,
+    "group.consumer.heartbeat.interval.ms": 200,
+}
+
+
+class _AsTheyAre:
+    """Finds the modules of seglog before pytest does, which would rewrite the asserts of them all: it does that with
+    each package that brings a plugin. That would take two seconds of a first run, and seglog is not under test."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
+        if path is None or not name.startswith("seglog."):
+            return None
+        return importlib.machinery.PathFinder.find_spec(name, path, target)
+
+
+_FINDER = _AsTheyAre()
+
+
+def pytest_addoption() -> None:
+    """Spare the modules of seglog: this hook is called as soon as pytest has loaded the plugin."""
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+
+
+def pytest_unconfigure() -> None:
+    """Leave the search for modules as it was."""
+    if _FINDER in sys.meta_path:
+        sys.meta_path.remove(_FINDER)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,11 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def seglog_kafka_arguments() -> dict[str, Any]:
-    """The arguments of `seglog.serve`: override this fixture in your conftest.py. By default nothing is synced, and the
-    first group or transaction creates one partition for all of them instead of fifty."""
-    return {
-        "fsync": "never", "config": {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1},
-    }
+    """The arguments of `seglog.serve`: override this fixture in your conftest.py. What it leaves out stays as it is
+    for tests: nothing is synced, and groups are quick."""
+    return {}
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +74,12 @@ def _seglog_server(
 ) -> "Iterator[LocalServer]":
     import seglog
 
-    with seglog.serve(tmp_path_factory.mktemp("seglog-kafka"), **seglog_kafka_arguments) as server:
+    arguments = {"fsync": "never", **seglog_kafka_arguments}
+    config = arguments.get("config") or {}
+    if isinstance(config, Mapping):     # otherwise the server says what is wrong
+        given = {str(name).strip().replace("_", ".") for name in config}
+        arguments["config"] = {**{name: value for name, value in _CONFIG.items() if name not in given}, **config}
+    with seglog.serve(tmp_path_factory.mktemp("seglog-kafka"), **arguments) as server:
         yield server
 
 
@@ -60,6 +99,22 @@ def seglog_topic(request: pytest.FixtureRequest, seglog_kafka: "LocalServer") ->
     name = re.sub(r"[^a-zA-Z0-9-]+", "-", request.node.name).strip("-")[:_NAME_LENGTH_MAX]
     topic = f"{name}-{next(_numbers)}"
     marker = request.node.get_closest_marker("seglog_topic")
-    wanted = {} if marker is None else marker.kwargs
-    seglog_kafka.create_topic(topic, wanted.get("partitions", 1), wanted.get("config"))
+    partitions, config = (1, None) if marker is None else _of_marker(marker)
+    seglog_kafka.create_topic(topic, partitions, config)
     return topic
+
+
+def _of_marker(marker: pytest.Mark) -> tuple[Any, Any]:
+    """The partitions and the settings that a marker asks for. Raises InvalidArgumentError."""
+    from seglog.errors import InvalidArgumentError
+
+    if marker.args:
+        raise InvalidArgumentError(
+            f"the marker seglog_topic takes no positional arguments: write {_MARKER}",
+            hint="the fixture gives the topic its name")
+    unknown = sorted(marker.kwargs.keys() - {"partitions", "config"})
+    if unknown:
+        raise InvalidArgumentError(
+            f"arguments of the marker seglog_topic that are unknown: {', '.join(unknown)}; write {_MARKER}",
+            hint="a topic with a name of your own: seglog_kafka.create_topic(name, partitions, config)")
+    return marker.kwargs.get("partitions", 1), marker.kwargs.get("config")

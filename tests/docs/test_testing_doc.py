@@ -9,7 +9,7 @@ PAGE = (Path(__file__).parents[2] / "docs/testing.md").read_text()
 
 def test_the_files_of_the_page_pass(tmp_path):
     files = re.findall(r"```python\n# (\S+\.py)\n(.*?)```\n", PAGE, re.DOTALL)
-    assert len(files) == 6
+    assert len(files) == 7
     for name, code in files:
         (tmp_path / name).write_text(code)
     done = subprocess.run(
@@ -17,4 +17,4 @@ def test_the_files_of_the_page_pass(tmp_path):
         timeout=120, check=False,
     )
     assert done.returncode == 0, done.stdout
-    assert "7 passed" in done.stdout
+    assert "8 passed" in done.stdout

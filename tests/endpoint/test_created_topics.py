@@ -245,3 +245,19 @@ async def nothing(*_):
 def test_the_logs_of_new_topics_are_opened_in_the_background(in_memory):
     with seglog.serve(in_memory, topics={"orders": 3}) as server:
         wait_for(lambda: len(server._running().topics.logs()) == 3)
+
+
+@pytest.mark.parametrize("wanted", ["3", True, 0, (3,), (3, {}, 1), (3, ["a"])])
+def test_a_topic_of_the_start_that_cannot_be_meant_is_refused(in_memory, wanted):
+    with pytest.raises(InvalidArgumentError), seglog.serve(in_memory / "data", topics={"orders": wanted}):
+        pass
+
+
+def test_topics_of_the_start_may_have_settings(in_memory):
+    topics = {"orders": (2, {"cleanup.policy": "compact"}), "bills": None}
+    with seglog.serve(in_memory / "data", topics=topics, config={"num.partitions": 3}) as server:
+        assert server.log("orders", 1).config.cleanup_policy == "compact"
+        assert server.log("bills", 2) is not None
+        with pytest.raises(InvalidArgumentError, match="already exists") as caught:
+            server.create_topic("orders")
+        assert "another name" in caught.value.hint

@@ -123,3 +123,13 @@ def test_a_damaged_partition_does_not_hide_the_others(tmp_path):
     result = seglog("groups", data, status=7)
     assert "plain" in result.stdout
     assert "__consumer_offsets-1" in result.stderr
+
+
+def test_a_served_log_dir_that_never_had_a_group_has_none(tmp_path):
+    """Red: status 4, as if it were no log dir of a server."""
+    with engine.serve(tmp_path, topics={"orders": 1}) as server:
+        server.log("orders").append(b"x")
+    result = seglog("groups", tmp_path)
+    assert "no group" in result.stderr
+    assert seglog_json("groups", tmp_path) == []
+    assert "no group 'shop'" in seglog("groups", tmp_path, "--group", "shop", status=1).stderr

@@ -108,6 +108,35 @@ def test_a_log_dir_that_it_creates_is_named(tmp_path):
             assert child.stdout.readlines() == words
 
 
+def partitions_of(server):
+    with WireClient(server) as client:
+        return {row.name: len(row.partitions) for row in client.ask(MetadataRequest(topics=None), 12).topics}
+
+
+def test_topics_are_created_with_the_partitions_of_the_server_and_settings_of_their_own(tmp_path):
+    """Red: without a number it was one partition whatever num.partitions; there were no settings."""
+    arguments = [
+        "--listen", "127.0.0.1:0", "--config", "num.partitions=4", "--create-topic", "bills",
+        "--create-topic", "orders:2:cleanup.policy=compact,delete,retention.ms=60000"]
+    with ServeProcess(tmp_path / "data", *arguments) as server:
+        assert partitions_of(server) == {"bills": 4, "orders": 2}
+        assert (server.end(signal.SIGTERM), server.err) == (0, "")
+    with seglog.open(tmp_path / "data/orders-1", create=False) as log:
+        assert (log.config.cleanup_policy, log.config.retention_ms) == ("compact,delete", 60_000)
+
+
+def test_a_topic_that_exists_with_other_partitions_is_told(tmp_path):
+    """Red: nothing was said."""
+    with seglog.serve(tmp_path / "data", topics={"bills": 1, "orders": 2}):
+        pass
+    with ServeProcess(
+        tmp_path / "data", "--listen", "127.0.0.1:0", "--create-topic", "bills:6", "--create-topic", "orders",
+    ) as server:
+        assert partitions_of(server) == {"bills": 1, "orders": 2}
+        line, = log_lines(server)
+    assert "topic 'bills' exists already, with 1 partition instead of 6" in line
+
+
 def test_a_brokers_properties_are_taken_whole(tmp_path):
     (tmp_path / "mine").write_text(SHIPPED + "log.retention.bytes=7000000\nno.such.key = 1\n")
     with ServeProcess(
@@ -197,6 +226,8 @@ def test_it_tells_the_address_of_each_listener(tmp_path):
     (["--listen", "SSL://127.0.0.1:0"], "SSL needs a certificate"),
     (["--config", "no.such.key=1"], "no such key"),
     (["--create-topic", "orders:0"], "topic:partitions"),
+    (["--create-topic", "orders:3:compact"], "key=value"),
+    (["--create-topic", "orders:3:no.such.key=1", "--listen", "127.0.0.1:0"], "no such key"),
     (["--tls-client-ca", "authorities"], "--tls-client-ca without --tls-cert"),
 ])
 def test_what_cannot_be_meant_is_refused(tmp_path, arguments, words):
@@ -235,6 +266,7 @@ def test_a_port_that_is_taken_is_an_error_of_the_system(tmp_path):
             capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 3
     assert "cannot listen" in done.stderr
+    assert "another port, or port 0 for any free one" in done.stderr
 
 
 # --- what it logs -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@ import shutil
 
 import pytest
 
+import seglog as engine
 from support.command import seglog, seglog_json
 from support.internal_topics import KRAFT_VERSIONS, cluster, cluster_answers, kraft, kraft_answers
 from support.old_directories import root as old_brokers
@@ -126,3 +127,23 @@ def test_the_metadata_log_is_found_from_above_the_log_dirs_and_from_the_other_on
     page = tmp_path / "page.html"
     seglog("report", tmp_path / "disks/two/orders-1", "-o", page)
     assert "Committed offsets" in page.read_text()
+
+
+def test_settings_that_are_kept_with_the_logs_are_shown(tmp_path):
+    """Of a log dir of seglog's own server, which has no metadata log. Red: "settings: unknown"."""
+    with engine.serve(tmp_path) as server:
+        server.create_topic("kept", 2, {"cleanup.policy": "compact", "retention.ms": 60_000})
+        server.create_topic("plain")
+        server.log("kept", 1).append(b"v", key=b"k")
+        server.log("plain").append(b"v")
+    text = seglog("topics", tmp_path).output
+    kept, plain = text.split("plain   id")
+    assert "  cleanup.policy = compact   (kept with the log)\n  retention.ms = 60000   (kept with the log)" in kept
+    assert "settings: unknown" not in kept
+    assert "settings: unknown" in plain
+    topics = {line["topic"]: line for line in seglog_json("topics", tmp_path) if line["type"] == "topic"}
+    assert topics["kept"]["settings"] == {
+        "cleanup.policy": {"value": "compact", "source": "log"}, "retention.ms": {"value": "60000", "source": "log"}}
+    assert topics["plain"]["settings"] is None
+    (tmp_path / "kept-0/.seglog.config").write_bytes(b"damaged")
+    assert "corrupt_settings" in seglog("topics", tmp_path, status=7).stderr

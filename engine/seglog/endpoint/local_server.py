@@ -15,14 +15,12 @@ from seglog.config import Fsync
 from seglog.endpoint.faults import Fault, PlannedFault, PlannedFaults, error_named
 from seglog.endpoint.server import Server, ServerOptions
 from seglog.errors import InvalidArgumentError, LogLockedError
+from seglog.format import names
 from seglog.fs.files import FileSystem
 from seglog.fs.lock import EXCLUSIVE, Lock, lock_file
 from seglog.late_import import late
 from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
-
-# The log dir's `.lock` excludes brokers, but seglog's writers of other partitions share it. A broker ignores this file.
-_LOCK_NAME = ".seglog.server.lock"
 
 # How often to look whether the server has started or ended, if another thread was woken instead.
 _LOOK_S = 0.1
@@ -40,10 +38,11 @@ def _run_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def lock_server(fs: FileSystem, log_dir: Path) -> Lock:
-    """Only one server may use a log dir: with two, neither would know the other's groups, transactions and users.
+    """Only one server may use a log dir: with two, neither would know the other's groups, transactions and users. (The
+    log dir's `.lock` excludes brokers, but seglog's writers of other partitions share it.)
     Raises LogLockedError."""
     try:
-        return lock_file(fs, log_dir / _LOCK_NAME, EXCLUSIVE)
+        return lock_file(fs, log_dir / names.SERVER_LOCK, EXCLUSIVE)
     except LogLockedError as error:
         raise LogLockedError(
             f"another server uses this log dir: {error.what}", file=error.file,

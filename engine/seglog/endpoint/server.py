@@ -84,7 +84,8 @@ class ServerOptions:
     tls             plain connections if None
     cleaner         that of the log dir, to be told
     log_config      for settings of logs that a topic does not have itself
-    topics          numbers of partitions by topic name, created at the start unless they exist
+    topics          by name the number of partitions, None for num.partitions, and the settings; created at the start
+                    unless they exist
     http            where to serve the web page and the metrics; not served if None
     """
 
@@ -95,7 +96,7 @@ class ServerOptions:
     log_config: Mapping[str, object] = field(default_factory=dict)
     users: Mapping[str, str] | None = None
     tls: ssl.SSLContext | None = None
-    topics: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, tuple[int | None, Mapping[str, object]]] = field(default_factory=dict)
     http: tuple[str, int] | None = None
 
 
@@ -189,10 +190,7 @@ class Server:
     async def _open(self) -> None:
         loop, options = asyncio.get_running_loop(), self._options
         deleted = await self.topics.finish_changes()
-        for made in await self.topics.create_all([
-            NewTopic(name, partitions, {}) for name, partitions in options.topics.items()
-            if self.topics.topic(name) is None
-        ]):
+        for made in await self.topics.create_all(self._missing_topics()):
             if isinstance(made, Exception):
                 raise made
         for listener in options.listeners:
@@ -214,6 +212,20 @@ class Server:
             loop.create_task(self._remove_deleted()),
             loop.create_task(self._produce.count_producers()),
         ]
+
+    def _missing_topics(self) -> list[NewTopic]:
+        missing = []
+        for name, (partitions, settings) in self._options.topics.items():
+            there = self.topics.topic(name)
+            if there is None:
+                missing.append(NewTopic(
+                    name, self._options.config.num_partitions if partitions is None else partitions, settings))
+            elif partitions not in (None, there.partitions):
+                _LOG.warning(
+                    "topic %r exists already, with %d partition%s instead of %s, and stays as it is: a client can add "
+                    "some (kafka-topics --alter --partitions)", name, there.partitions,
+                    "" if there.partitions == 1 else "s", partitions)
+        return missing
 
     def _may_see(self, principal: str, host: str) -> bool:
         """Whether the page, which shows all topics and groups, is for this user."""

@@ -489,7 +489,8 @@ class Topics:
             try:
                 twin = flat.get(_flat(new.name))
                 if new.name in self._topics or twin == new.name:
-                    raise TopicExistsError(f"Topic '{new.name}' already exists.")
+                    raise TopicExistsError(
+                        f"Topic '{new.name}' already exists.", hint="use another name, or let a client delete it")
                 why = self.fault(new.name) or (twin and f"Topic '{new.name}' collides with existing topics: {twin}")
                 if why:
                     raise InvalidTopicError(why)

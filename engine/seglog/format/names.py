@@ -61,6 +61,8 @@ OFFSET_CHECKPOINTS = (
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+# Beside it, that of seglog's server, which only one server of a log dir may hold. A broker ignores this file.
+SERVER_LOCK = ".seglog.server.lock"
 # Topics of the broker itself, which it compacts (TopicConfig of GroupCoordinator and TransactionCoordinator).
 BROKER_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 METADATA_TOPIC = "__cluster_metadata"       # of KRaft (Topic.CLUSTER_METADATA_TOPIC_NAME): not a log of LogManager

@@ -38,6 +38,8 @@ _REFUSALS = {
                   "put the file itself there, because seglog does not write through links; or check where the links of "
                   "this path lead"),
     errno.ENAMETOOLONG: ("the name is too long for this file system", "choose a shorter path"),
+    errno.EADDRINUSE: ("the address is already in use",
+                       "pass another port, or port 0 for any free one; or stop the program that has it"),
     errno.EBUSY: ("it is in use", "stop the program that uses it, then run again"),
     errno.EMFILE: ("too many open files in this process", "raise `ulimit -n`"),
     errno.ENFILE: ("too many open files on this machine", "raise fs.file-max"),

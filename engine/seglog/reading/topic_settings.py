@@ -27,7 +27,7 @@ from seglog.state.kept_settings import read_settings
 from seglog.state.partition_metadata import id_of_topic
 from seglog.wire.json_form import uuid_text
 
-Source = Literal["topic", "broker", "brokers"]
+Source = Literal["topic", "broker", "brokers", "log"]
 
 # ServerTopicConfigSynonyms.TOPIC_CONFIG_SYNONYMS of Kafka 4.4.0: the broker's name of each setting of a topic.
 BROKER_NAMES = {
