@@ -155,11 +155,21 @@ def test_a_corrupt_batch_fails_with_its_place_or_is_skipped(session, tmp_path):
 
 def test_a_backup_is_read_where_it_is_and_a_table_of_the_catalog_is_refused(session, tmp_path):
     fill(tmp_path / "data/orders-0", 1000)
+    fill(tmp_path / "data/orders-1", 500)
+    first = seglog.backup(tmp_path / "data", tmp_path / "backups", compression="zstd").snapshot
+    fill(tmp_path / "data/orders-0", 100, first=1000)
     seglog.backup(tmp_path / "data", tmp_path / "backups")
-    path = f"{tmp_path}/backups#latest"
-    assert read(session, path, subscribe="orders").selectExpr("count(*)", "max(offset)").first() == (1000, 999)
+    rows = read(session, f"{tmp_path}/backups#{first.id}/orders-0", isolation="read_committed")
+    expected = [(n, b"%d" % n, b"v%d" % n + b"." * 20) for n in range(1000)]
+    assert sorted(map(tuple, rows.select("offset", "key", "value").collect())) == expected
+    assert read(session, f"{tmp_path}/backups#latest/orders-*").count() == 1600
+    with pytest.raises(Exception, match="has no partition of this name"):
+        read(session, f"{tmp_path}/backups#latest/orders-7").count()
+    shutil.rmtree(tmp_path / "data/orders-1")
+    path = f"{tmp_path}/backups#{first.id}"
+    assert read(session, path, subscribe="orders").selectExpr("count(*)", "max(offset)").first() == (1500, 999)
     session.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders USING seglog OPTIONS (path '{path}')")
-    assert session.sql("SELECT count(*) FROM orders WHERE offset >= 990").first() == (10,)
+    assert session.sql("SELECT count(*) FROM orders WHERE offset >= 490").first() == (520,)
     with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
         session.sql(f"CREATE TABLE t USING seglog OPTIONS (path '{tmp_path}/data')")
 
