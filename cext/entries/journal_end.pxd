@@ -1,5 +1,5 @@
 """The growing end of a queue's journal. See journal_end.pyx."""
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
 
 from .appended_file cimport AppendedFile
 from .write_gate cimport ChangeGate
@@ -16,5 +16,6 @@ cdef class JournalEnd(ChangeGate):
     cdef bint is_quiet(self) noexcept
     # Append it. Raises as ChangeGate.change.
     cdef int append_one(
-        self, int kind, int64_t ledger_id, int64_t entry_id, int32_t batch_index, uint32_t number, uint64_t at_ms
+        self, int kind, int64_t ledger_id, int64_t entry_id, int32_t batch_index, uint32_t number, uint64_t at_ms,
+        uint16_t subscription
     ) except -1

@@ -4,7 +4,7 @@ Such an append needs only a write. The journal (seglog.ledger.managed.journal) k
 so, and states it in `_quiet_to`; it makes all others. Both write the same bytes by the same calls.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from .journal_record cimport ONE_ITEM_BYTES, store_one
 from .write_gate cimport ChangeGate
@@ -17,7 +17,8 @@ cdef class JournalEnd(ChangeGate):
         return self._file is not None and self._file._position + ONE_ITEM_BYTES <= self._quiet_to and self.is_open()
 
     cdef int append_one(
-        self, int kind, int64_t ledger_id, int64_t entry_id, int32_t batch_index, uint32_t number, uint64_t at_ms
+        self, int kind, int64_t ledger_id, int64_t entry_id, int32_t batch_index, uint32_t number, uint64_t at_ms,
+        uint16_t subscription
     ) except -1:
         cdef bytes raw = PyBytes_FromStringAndSize(NULL, ONE_ITEM_BYTES)
         while True:
@@ -30,7 +31,8 @@ cdef class JournalEnd(ChangeGate):
             self.reload()
         store_one(
             <uint8_t*>PyBytes_AS_STRING(raw), kind, <uint64_t>ledger_id, <uint64_t>entry_id, batch_index, number, at_ms,
-            <uint64_t>self.journal_id, <uint64_t>self._file._position, <uint64_t>self._synced_to)
+            <uint64_t>self.journal_id, <uint64_t>self._file._position, <uint64_t>self._synced_to,
+            subscription)
         self.is_changing = True
         try:
             self._file.append_piece(raw)

@@ -11,7 +11,7 @@ from heapq import heappush
 
 from cpython.bytes cimport PyBytes_CheckExact
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport getpid
 
@@ -75,6 +75,7 @@ cdef class QuietLane:
     """The fields of a seglog.queue.lane.Lane that decide this. A subclass fills them all before the first call."""
     cdef public QuickLock _lock
     cdef public JournalEnd _journal
+    cdef public uint16_t _number        # of its subscription, in the journal
     cdef public LeaseTables leases
     cdef public object _ready           # deques of jobs
     cdef public object _due
@@ -251,7 +252,7 @@ cdef class QuietLane:
 
     cdef int append(self, int kind, tuple at, uint32_t number, int64_t at_ms) except -1:
         cdef JournalEnd journal = self._journal
-        return journal.append_one(kind, at[0], at[1], at[2], number, at_ms)
+        return journal.append_one(kind, at[0], at[1], at[2], number, at_ms, self._number)
 
     cdef int64_t monotonic_ns(self) except? -1:
         cdef timespec now

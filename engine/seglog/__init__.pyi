@@ -38,9 +38,16 @@ from seglog.log.stats import LogStats as LogStats
 from seglog.opening import open as open
 from seglog.opening import open_dir as open_dir
 from seglog.opening import serve as serve
+from seglog.queue.consumer import Consumer as Consumer
+from seglog.queue.consumer import SubscriptionStats as SubscriptionStats
 from seglog.queue.job import DeadJob as DeadJob
 from seglog.queue.job import Job as Job
+from seglog.queue.message import DeadMessage as DeadMessage
+from seglog.queue.message import Message as Message
+from seglog.queue.producer import TopicProducer as TopicProducer
 from seglog.queue.queue import QueueStats as QueueStats
+from seglog.queue.topic import CompactedMessage as CompactedMessage
+from seglog.queue.topic import Topic as Topic
 from seglog.reading.follower import Follower as Follower
 from seglog.reading.follower import follow as follow
 from seglog.reading.log_cursor import LogCursor as LogCursor

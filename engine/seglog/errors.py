@@ -514,6 +514,14 @@ class QueueFullError(SeglogError):
     hint = "put it again when jobs are finished, add workers, or open the queue with a larger max_backlog"
 
 
+class SubscriptionBusyError(SeglogError):
+    """A subscription of a topic has consumers with which another one cannot share it, or because of which it cannot be
+    removed; or a producer with this name is open."""
+
+    code = "subscription_busy"
+    hint = "close the other one first, or subscribe with the kind that it has: shared and key_shared have several"
+
+
 class LeaseLostError(SeglogError):
     """The lease of a job ended before this call, or the job is finished: it was delivered again, waits for that, is
     dead, or was acknowledged."""

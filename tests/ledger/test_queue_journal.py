@@ -80,7 +80,7 @@ def test_what_is_written_is_what_the_page_says_and_is_read_again(tmp_path):
         Change(JournalKind.UNIQUE_TO, [(3, 8, -1, 0)]),
         Change(JournalKind.UNIQUE_TO, []),
     ]
-    with_state = QueueJournal(OsFileSystem(), tmp_path, 9, "queue", changes[:2], "batch")
+    with_state = QueueJournal(OsFileSystem(), tmp_path, 9, ["queue"], changes[:2], "batch")
     begun = with_state.position
     number = [with_state.append(change) for change in changes[2:]][-1]
     with_state.await_number(number)
@@ -131,7 +131,7 @@ def test_zeros_after_the_last_record_are_no_torn_tail_and_hide_no_damage(zeros):
 
 def test_most_appends_do_not_change_the_length_of_the_file(tmp_path):
     """The sync of a record then writes its bytes alone."""
-    with_zeros = QueueJournal(OsFileSystem(), tmp_path, 1, "queue", [], "batch")
+    with_zeros = QueueJournal(OsFileSystem(), tmp_path, 1, ["queue"], [], "batch")
     sizes = set()
     for n in range(2000):
         with_zeros.append(Change(JournalKind.ACKED, [(3, n, -1, 1)]))
@@ -152,7 +152,7 @@ class Unreserved(OsFileSystem):
 
 def test_no_zeros_are_written_where_no_space_is_reserved(tmp_path):
     """They could be refused, and with them the acknowledgement."""
-    journal = QueueJournal(Unreserved(), tmp_path, 1, "queue", [], "batch")
+    journal = QueueJournal(Unreserved(), tmp_path, 1, ["queue"], [], "batch")
     journal.append(Change(JournalKind.ACKED, [(3, 1, -1, 1)]))
     assert (tmp_path / FILE_NAME).stat().st_size == journal.position
     journal.close()
@@ -279,7 +279,7 @@ def test_random_bytes_raise_nothing_else():
 
 
 def test_records_that_wait_together_share_a_sync(tmp_path):
-    one = QueueJournal(OsFileSystem(), tmp_path, 1, "queue", (), "batch")
+    one = QueueJournal(OsFileSystem(), tmp_path, 1, ["queue"], (), "batch")
     numbers = [one.append(Change(JournalKind.ACKED, [(0, n, -1, 1)])) for n in range(100)]
     for number in numbers:
         one.await_number(number)
@@ -289,7 +289,7 @@ def test_records_that_wait_together_share_a_sync(tmp_path):
 
 def test_a_failed_sync_is_told_and_nothing_is_written_after_it(tmp_path):
     fs = FailingFs(OsFileSystem())
-    one = QueueJournal(fs, tmp_path, 1, "queue", (), "batch")
+    one = QueueJournal(fs, tmp_path, 1, ["queue"], (), "batch")
     number = one.append(Change(JournalKind.ACKED, [(0, 0, -1, 1)]))
     fs.fail(0, errno.EIO)
     with pytest.raises(StorageError):
@@ -301,7 +301,7 @@ def test_a_failed_sync_is_told_and_nothing_is_written_after_it(tmp_path):
 
 
 def test_a_closed_journal_takes_nothing(tmp_path):
-    one = QueueJournal(OsFileSystem(), tmp_path, 1, "queue", (), "batch")
+    one = QueueJournal(OsFileSystem(), tmp_path, 1, ["queue"], (), "batch")
     one.close()
     one.close()
     with pytest.raises(LogClosedError):
@@ -309,7 +309,7 @@ def test_a_closed_journal_takes_nothing(tmp_path):
 
 
 def test_the_next_journal_has_the_next_id_and_the_state(tmp_path):
-    one = QueueJournal(OsFileSystem(), tmp_path, 4, "queue", (), "batch")
+    one = QueueJournal(OsFileSystem(), tmp_path, 4, ["queue"], (), "batch")
     number = one.append(Change(JournalKind.ACKED, [(0, 0, -1, 1)]))
     one.begin_next([Change(JournalKind.DEAD, [(0, 1, -1, 3)], 5, text="why")])
     one.await_number(number)        # the cursor's file has it

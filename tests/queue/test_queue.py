@@ -32,7 +32,7 @@ from seglog.ledger.managed.cursor_file import CursorState
 from seglog.ledger.managed.journal import FILE_NAME
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.pulsar import ManagedLedger
-from seglog.queue import lane
+from seglog.queue import journaled_ledger, lane
 from seglog.queue.queue import PutCall
 from support.faultfs import FailingFs, HeldSyncFs, RecordingFs
 from support.queue_model import NOW, left_in
@@ -890,7 +890,7 @@ def test_a_put_takes_one_sync_an_acknowledgement_one_and_taking_none(path, clock
 
 
 def test_the_cursor_is_written_at_checkpoints_and_journals_are_kept_short(path, clock, monkeypatch):
-    monkeypatch.setattr(lane, "CHECKPOINT_BYTES", 3_000)
+    monkeypatch.setattr(journaled_ledger, "CHECKPOINT_BYTES", 3_000)
     with seglog.Queue(path, clock=clock, config={"managedLedgerMaxEntriesPerLedger": 50}) as jobs:
         for n in range(400):
             jobs.put(b"%d" % n)

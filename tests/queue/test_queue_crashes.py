@@ -5,7 +5,7 @@ import random
 import pytest
 
 from seglog.clock import ManualClock
-from seglog.queue import lane
+from seglog.queue import journaled_ledger
 from support.faultfs import RecordingFs
 from support.queue_model import QueueBeside, copy_soon, left_in
 
@@ -17,7 +17,7 @@ STEPS = [step for step in QueueBeside.STEPS if step != "check"] + ["purge"]
 
 @pytest.fixture(autouse=True)
 def checkpoints_and_copies_often(monkeypatch):
-    monkeypatch.setattr(lane, "CHECKPOINT_BYTES", 600)
+    monkeypatch.setattr(journaled_ledger, "CHECKPOINT_BYTES", 600)
     copy_soon(monkeypatch)
 
 

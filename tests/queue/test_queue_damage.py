@@ -184,7 +184,7 @@ def test_a_dead_message_that_its_batch_does_not_have_is_a_dead_job_without_conte
         jobs.put_many([b"a", b"b"])
         jobs.flush()
         contents = read_journal(path)
-        QueueJournal(OsFileSystem(), path, contents.journal_id + 1, "queue", [
+        QueueJournal(OsFileSystem(), path, contents.journal_id + 1, ["queue"], [
             Change(JournalKind.DEAD, [(0, 0, 7, 3)], text="why")], "batch").close()
         shutil.copytree(path, path.with_name("copy"))
     with opened(path.with_name("copy"), clock) as jobs:

@@ -8,7 +8,7 @@ import pytest
 import seglog
 from seglog.clock import ManualClock
 from seglog.errors import InvalidArgumentError
-from seglog.queue import lane
+from seglog.queue import journaled_ledger, lane
 from support.faultfs import RecordingFs
 from support.queue_model import NOW
 
@@ -199,7 +199,7 @@ def test_a_queue_does_not_get_its_own_letters(path):
 
 
 def test_a_job_is_dead_here_or_once_there_after_a_crash_at_any_point(in_memory, monkeypatch):
-    monkeypatch.setattr(lane, "CHECKPOINT_BYTES", 600)
+    monkeypatch.setattr(journaled_ledger, "CHECKPOINT_BYTES", 600)
     states, seed = 0, 0
     while states < STATES:
         states += crash_states(in_memory / f"disk-{seed}", seed, min(STATES - states, STATES // 2))

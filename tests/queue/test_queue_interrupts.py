@@ -9,7 +9,7 @@ import pytest
 import seglog
 from seglog.clock import ManualClock
 from seglog.errors import LogClosedError, LogLockedError
-from seglog.queue import lane
+from seglog.queue import journaled_ledger
 from support.interrupts import Interrupted, interrupted_at_each_opcode, uninterrupted, with_loses_exits
 from support.queue_model import left_in
 from support.waiting import wait_for
@@ -112,7 +112,7 @@ ACTIONS = {
 
 @pytest.mark.parametrize("name", ACTIONS)
 def test_an_interrupt_at_any_instruction_leaves_the_queue_usable(in_memory, monkeypatch, name):
-    monkeypatch.setattr(lane, "CHECKPOINT_BYTES", 4_000)
+    monkeypatch.setattr(journaled_ledger, "CHECKPOINT_BYTES", 4_000)
     watched = Watched(in_memory)
     for _ in range(3):
         watched.put()

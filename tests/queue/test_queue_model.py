@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from seglog.queue import lane
+from seglog.queue import journaled_ledger
 from support.queue_model import QueueBeside, copy_soon
 
 TORTURE = bool(os.environ.get("SEGLOG_TORTURE"))
@@ -17,7 +17,7 @@ PARTS = 4
 
 @pytest.fixture(autouse=True)
 def checkpoints_and_copies_often(monkeypatch):
-    monkeypatch.setattr(lane, "CHECKPOINT_BYTES", 2_000)
+    monkeypatch.setattr(journaled_ledger, "CHECKPOINT_BYTES", 2_000)
     copy_soon(monkeypatch)
 
 

@@ -25,8 +25,8 @@ KILLS = 60 if TORTURE else 2
 WORKER = """
 import sys, threading
 import seglog
-from seglog.queue import lane
-lane.CHECKPOINT_BYTES = 20_000
+from seglog.queue import journaled_ledger
+journaled_ledger.CHECKPOINT_BYTES = 20_000
 jobs = seglog.Queue(sys.argv[1], retry_delay=0, max_attempts=None, config={"managedLedgerMaxEntriesPerLedger": 40})
 lock = threading.Lock()
 def say(*words):

@@ -10,7 +10,7 @@ from seglog.attach.shared_queue import Queue
 from seglog.clock import ManualClock
 from seglog.errors import CorruptJournalError, InvalidArgumentError, QueueFullError, RecordTooLargeError
 from seglog.ledger.managed.journal import FILE_NAME, Change, JournalItem, JournalKind, JournalRecord
-from seglog.queue import lane
+from seglog.queue import journaled_ledger
 from seglog.queue.unique import Claim, UniqueKeys, key_bytes
 from support.faultfs import RecordingFs
 from support.queue_model import NOW
@@ -129,7 +129,7 @@ def test_a_window_outlives_its_job_its_files_and_restarts(path, clock):
 
 
 def test_windows_that_are_over_leave_the_journal(path, clock, monkeypatch):
-    monkeypatch.setattr(lane, "CHECKPOINT_BYTES", 4_000)
+    monkeypatch.setattr(journaled_ledger, "CHECKPOINT_BYTES", 4_000)
     with seglog.Queue(path, clock=clock, fsync="never") as jobs:
         for n in range(3_000):
             jobs.put(b"a", key=f"user {n}", unique_for=1)
@@ -242,7 +242,7 @@ def test_an_acknowledgement_that_comes_before_its_put_returned_keeps_the_key(pat
 
 
 def test_a_key_and_its_job_outlive_a_crash_together(in_memory, monkeypatch):
-    monkeypatch.setattr(lane, "CHECKPOINT_BYTES", 500)
+    monkeypatch.setattr(journaled_ledger, "CHECKPOINT_BYTES", 500)
     states, seed = 0, 0
     while states < STATES:
         states += crash_states(in_memory / f"disk-{seed}", seed, STATES - states)

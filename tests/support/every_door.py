@@ -321,6 +321,41 @@ def queue(path: Path) -> None:
         queue.close()
 
 
+def topic(path: Path) -> None:
+    with seglog.Topic(path, fsync="interval", config={"maxMessageSize": 1000}) as topic:
+        assert_type(topic, seglog.Topic)
+        assert_type(topic.publish(b"value", key="k", delay=5, properties={"a": "b"}), str)
+        assert_type(topic.publish_many([b"value", (b"key", b"value")], at="+1m"), list[str])
+        with topic.producer("p") as producer:
+            assert_type(producer, seglog.TopicProducer)
+            assert_type(producer.publish(b"value", sequence_id=3), str | None)
+            use(producer.name, producer.last_sequence_id + 1, producer.closed)
+        consumer = topic.subscribe("s", kind="key_shared", start=dt.datetime.now(dt.UTC), lease=5, max_attempts=None)
+        assert_type(consumer, seglog.Consumer)
+        message = consumer.get(timeout=5)
+        assert_type(message, seglog.Message | None)
+        if message is not None:
+            assert_type(message.position, seglog.pulsar.Position)
+            assert_type(message.index, int | None)
+            message.ack_cumulative(wait=False)
+            consumer.seek(message)
+        messages = consumer.get_many(10, 0)
+        assert_type(messages, list[seglog.Message])
+        consumer.ack(messages, wait=False)
+        consumer.release(messages)
+        use(consumer.kind, consumer.name, consumer.is_active, consumer.closed, consumer.peek(3), consumer.dead)
+        stats = consumer.stats()
+        assert_type(stats, seglog.SubscriptionStats)
+        use(stats.ready + stats.held_back + stats.consumers + stats.backlog, stats.is_at_limit, seglog.DeadMessage)
+        consumer.unsubscribe()
+        topic.compact()
+        for compacted in topic.read_compacted(start=3):
+            assert_type(compacted, seglog.CompactedMessage)
+            use(compacted.position, compacted.key, compacted.value)
+        use(topic.subscriptions, topic.closed, topic.path)
+        topic.flush()
+
+
 # --- seglog.aio --------------------------------------------------------------------------
 
 

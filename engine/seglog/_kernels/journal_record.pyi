@@ -9,4 +9,5 @@ def encode_record(
     journal_id: int,
     position: int,
     synced_to: int,
+    subscription: int = 0,
 ) -> bytes: ...

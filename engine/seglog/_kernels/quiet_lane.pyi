@@ -24,6 +24,7 @@ class LeaseTables:
 class QuietLane:
     _lock: QuickLock
     _journal: JournalEnd
+    _number: int
     leases: LeaseTables
     _ready: deque[Any]
     _due: deque[Any]

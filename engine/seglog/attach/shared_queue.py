@@ -445,6 +445,8 @@ def open_beside(path: Path, **options: Any) -> OwnedQueue:
 class _Home:
     """What jobs that another process sent ask for: they name themselves, whoever the owner is by now."""
 
+    noun = "job"
+
     def __init__(self, queue: SharedQueue, reraises: bool) -> None:
         self._queue = weakref.ref(queue)
         self.reraises = reraises

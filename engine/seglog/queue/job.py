@@ -30,9 +30,10 @@ _SHOWN_BYTES_MAX = 40
 
 
 class JobHome(Protocol):
-    """Where a job is, and what it asks for: a Lane. `reraises`: see Queue."""
+    """Where a job is, and what it asks for: a Lane. `reraises`: see Queue. `noun`: what it is called in the log."""
 
     reraises: bool
+    noun: str
 
     def id_of(self, at: "Message") -> str: ...
 
@@ -125,7 +126,8 @@ class Job:
         try:
             return base64.b64decode(key, validate=True) if is_base64 else key.decode()
         except ValueError:
-            raise CorruptRecordError(f"the key of job {self.id} is not text in UTF-8, or in base64") from None
+            noun = self._lane.noun
+            raise CorruptRecordError(f"the key of {noun} {self.id} is not text in UTF-8, or in base64") from None
 
     @property
     def properties(self) -> dict[str, str]:
@@ -168,7 +170,9 @@ class Job:
 
     def _parts(self) -> tuple[Entry, MessageFields]:
         if self._entry is None:
-            raise CorruptRecordError(f"job {self.id} cannot be read", hint="its entry is damaged on the disk")
+            raise CorruptRecordError(
+                f"{self._lane.noun} {self.id} cannot be read", hint="its entry is damaged on the disk"
+            )
         if self._fields is None:
             self._fields = self._entry.fields()
         return self._entry, self._fields
@@ -224,7 +228,7 @@ class Job:
         if self._lane.reraises:
             return False
         late("logging")
-        logger.error("job %s failed at attempt %d%s", self.id, self.attempt, outcome, exc_info=error)
+        logger.error("%s %s failed at attempt %d%s", self._lane.noun, self.id, self.attempt, outcome, exc_info=error)
         return True
 
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from seglog._kernels.entry_columns import metadata_columns
 from seglog._kernels.entry_frame import MessageFields
@@ -24,6 +24,7 @@ from seglog._kernels.quiet_lane import QuietLane
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock, SystemClock, now_ns
 from seglog.config import Fsync
+from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.errors import (
     CorruptManifestError,
     CorruptRecordError,
@@ -44,8 +45,7 @@ from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, pulsar_pb
 from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.cursor_file import cursor_path
-from seglog.ledger.managed.journal import Change, JournalKind, QueueJournal, read_journal
-from seglog.ledger.managed.managed_ledger import OpenManagedLedger
+from seglog.ledger.managed.journal import Change, JournalKind, QueueJournal
 from seglog.ledger.managed.relocated_entries import positions_aside
 from seglog.ledger.message_batch import BatchedMessage, batch_of
 from seglog.ledger.position import EARLIEST, Position
@@ -54,10 +54,10 @@ from seglog.logger import Logger
 from seglog.queue.backlog import Backlog
 from seglog.queue.dead_letters import DeadLetters
 from seglog.queue.job import REASON_CHARACTERS, DeadJob, Job
+from seglog.queue.journaled_ledger import JournaledLedger
 from seglog.queue.metrics import QueueCounts
 from seglog.queue.options import QueueOptions, duration_ns
 from seglog.queue.unique import UNIQUE_UNTIL, Claim, UniqueKeys, change_of, key_bytes, listed_to
-from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import DAMAGED, RELOCATE_AHEAD_MS, RELOCATE_EVERY_NS
 from seglog.topic.dispatcher import Dispatcher
 from seglog.topic.leases import Leases, Message
@@ -70,8 +70,6 @@ logger = Logger("seglog")
 SUBSCRIPTION = "queue"
 # Entries that are read from the disk at once, ahead of the calls that take their jobs.
 READ_AHEAD = 64
-# A journal that is longer than this, and than twice the state it began with, is replaced.
-CHECKPOINT_BYTES = 4 << 20
 # Jobs whose copies are gone and that become dead. Each takes memory, and a file may say that there are billions.
 _LOST_MAX = 1_000_000
 # What keeps an entry, or the messages of its batch, from being read, until somebody does something about it.
@@ -130,15 +128,15 @@ def weak_burier(lane: "Lane") -> Callable[[Position, SeglogError], None]:
     return bury
 
 
-def weak_giver(journal: QueueJournal) -> Callable[[], bool]:
-    """`journal.give_back`, without keeping the journal alive."""
-    found = weakref.ref(journal)
+def weak_state(lane: "Lane") -> Callable[[], Iterator[Change]]:
+    """`lane._state`, without keeping the lane alive."""
+    found = weakref.ref(lane)
 
-    def give_back() -> bool:
+    def state() -> Iterator[Change]:
         there = found()
-        return there is not None and there.give_back()
+        return iter(()) if there is None else there._state()
 
-    return give_back
+    return state
 
 
 class Lane(QuietLane):
@@ -159,11 +157,19 @@ class Lane(QuietLane):
     _backlog: Backlog
     _counts: QueueCounts
 
+    # How it, and its users, call what it delivers.
+    noun = "job"
+    home_noun = "queue"
+    _kind: type[Job] = Job
+    _dead_kind: type[DeadJob] = DeadJob
+
     def __init__(
-        self, path: Path, prefix: str, lock: QuickLock, changed: LockCondition, options: QueueOptions,
-        backlog: Backlog, counts: QueueCounts, letters: DeadLetters | None, *,
-        config: ManagedLedgerConfig, fsync: Fsync, fs: FileSystem | None, clock: Clock, create: bool,
+        self, home: JournaledLedger, name: str, prefix: str, lock: QuickLock, changed: LockCondition,
+        options: QueueOptions, backlog: Backlog, counts: QueueCounts, letters: DeadLetters | None,
     ) -> None:
+        """`home`: a new one, which is opened here, or one that is open."""
+        self.home = home
+        self.name = name
         self._prefix = prefix
         self._lock = lock
         self._changed = changed
@@ -171,7 +177,7 @@ class Lane(QuietLane):
         self._backlog = backlog
         self._counts = counts
         self._letters = letters
-        self._config, self._fsync, self._fs, self._clock = config, fsync, fs, clock
+        self._clock = clock = home.clock
         self._has_system_clock = type(clock) is SystemClock
         self._most_attempts = options.max_attempts
         self._look_again_ns, self._most_ready = RELOCATE_EVERY_NS, READ_AHEAD
@@ -180,11 +186,46 @@ class Lane(QuietLane):
         self._repairing = _Repairing(self)
         # Now, where no exception comes from outside: one that comes during an import leaves its lock taken forever.
         pulsar_pb()
-        self._open(path, create=create)
 
-    def _open(self, path: Path, *, create: bool) -> None:
+    @classmethod
+    def of_queue(
+        cls, path: Path, prefix: str, lock: QuickLock, changed: LockCondition, options: QueueOptions,
+        backlog: Backlog, counts: QueueCounts, letters: DeadLetters | None, *,
+        config: ManagedLedgerConfig, fsync: Fsync, fs: FileSystem | None, clock: Clock, create: bool,
+    ) -> Self:
+        """The one lane of a managed ledger that is opened for it."""
+        home = JournaledLedger(
+            path, config=config, delayed=DelayedDeliveryConfig(relocate=True), fsync=fsync, fs=fs, clock=clock
+        )
+        lane = cls(home, SUBSCRIPTION, prefix, lock, changed, options, backlog, counts, letters)
+        lane._open(create=create)
+        return lane
+
+    def _open(self, *, create: bool) -> None:
         """Open the managed ledger, and what is known of its jobs. After an error it is closed."""
-        fsync, clock = self._fsync, self._clock
+        home = self.home
+        home.open(create=create)
+        try:
+            self._clear()
+            home.managed_ledger.open_cursor(self.name, "earliest")
+            self._take_leases()
+            for record in home.records:
+                if record.subscription == self.name:
+                    self.unique.replay(record)
+            self._read_unique()
+            self._forget_what_is_gone()
+        except BaseException:
+            home._close_ledger()
+            raise
+        home.begin(self.name)
+        try:
+            self._join()
+        except BaseException:
+            home.close()
+            raise
+
+    def _clear(self) -> None:
+        """Nothing is known of jobs yet."""
         # The jobs that may be delivered at once: new ones, before them those that were delayed, and before these those
         # that were delivered before.
         self._ready = deque()
@@ -193,65 +234,41 @@ class Lane(QuietLane):
         # Those that a call of `take` has, and has not delivered yet.
         self._taking: set[Message] = set()
         # When the dispatcher was asked for delayed jobs last.
-        self._read_ns = clock.monotonic_ns()
+        self._read_ns = self._clock.monotonic_ns()
         # An exception from outside came in the middle of a change: `_ready` may lack jobs.
         self._is_torn = False
         # The numbers of messages of batches, as of the last count and what was put since; None before the first count.
         self._sizes: dict[Position, int] | None = None
-        self.managed_ledger = ledger = OpenManagedLedger(
-            path, config=self._config, fsync=fsync, fs=self._fs, clock=clock, create=create
-        )
-        try:
-            self.delayed = DelayedDelivery(ledger, {"seglog.delayed.relocate": True}, clock=clock)
-            try:
-                self._cursor = ledger.open_cursor(SUBSCRIPTION, "earliest")
-                self.leases = Leases()
-                self.unique = self._unique = UniqueKeys()
-                contents = read_journal(path) if self._cursor._journal is not None else None
-                for record in contents.records if contents is not None else ():
-                    if record.subscription == SUBSCRIPTION:
-                        self.leases.replay(record)
-                        self.unique.replay(record)
-                self._read_unique()
-                self._forget_what_is_gone()
-                self._cursor.flush()        # what only the old journal has
-                journal_id = 1 if contents is None else contents.journal_id + 1
-                self._journal = QueueJournal(
-                    ledger._fs, ledger.path, journal_id, SUBSCRIPTION, self._state(), fsync
-                )
-                self._checkpoint_at = max(CHECKPOINT_BYTES, 2 * self._journal.begin_bytes)
-                ledger._tail.give_back_reserve = weak_giver(self._journal)
-                try:
-                    # (A list: the cursor must not keep this alive.)
-                    covered = self._covered = [(self._journal.journal_id, self._journal.position)]
-                    self._cursor._keep_in_journal(lambda: covered[0])
-                    self._dispatcher = self.delayed.dispatcher(
-                        self._cursor, keeper=weak_keeper(self), unreadable=weak_burier(self)
-                    )
-                    self._give_up_lost_copies()
-                    if self._letters is not None and self.leases.dead:
-                        self._letters.note(self)
-                    self._tracker = self.delayed.tracker(self._cursor)
-                    self._shown, self._held = ledger._shown, ledger._tail.held
-                    self._adds = ledger._appender
-                    self._producer_name = self.delayed._producer_name
-                    self._sequence_ids = self.delayed._sequence_ids
-                    self._add_chores()
-                except BaseException:
-                    self._journal.close()
-                    raise
-            except BaseException:
-                self.delayed.close()
-                raise
-        except BaseException:
-            ledger.close()
-            raise
+        self.managed_ledger = self.home.managed_ledger
+        self.delayed = self.home.delayed
 
-    def _add_chores(self) -> None:
+    def _take_leases(self) -> None:
+        """What the journal says of the deliveries is kept here from now on."""
+        self._cursor = self.managed_ledger.cursors[self.name]
+        self.unique = self._unique = UniqueKeys()
+        self.home.states[self.name] = weak_state(self)
+        idle = self.home.idle
+        self.leases = idle.pop(self.name) if self.name in idle else Leases()
+
+    def _join(self) -> None:
+        """Deliver from now on. The home has a journal."""
+        home, ledger = self.home, self.managed_ledger
+        self._journal, self._covered = home.journal, home.covered
+        self._checkpoint_at = home.checkpoint_at
+        self._number = home.keep_in_journal(self.name)
+        self._dispatcher = self.delayed.dispatcher(
+            self._cursor, keeper=weak_keeper(self), unreadable=weak_burier(self)
+        )
+        self._give_up_lost_copies()
+        if self._letters is not None and self.leases.dead:
+            self._letters.note(self)
+        self._tracker = self.delayed.tracker(self._cursor)
+        self._shown, self._held = ledger._shown, ledger._tail.held
+        self._adds = ledger._appender
+        self._producer_name = self.delayed._producer_name
+        self._sequence_ids = self.delayed._sequence_ids
         # (The condition alone: it does not keep this alive.) One thread is woken for a job, not all that wait.
-        self.managed_ledger.listen(self._changed.notify_one)
-        if self.managed_ledger.fsync == "interval":
-            self.managed_ledger._add_chore(self._journal.flush_quietly)
+        ledger.listen(self._changed.notify_one)
 
     def _forget_what_is_gone(self) -> None:
         leases = self.leases
@@ -272,6 +289,13 @@ class Lane(QuietLane):
                     raise CorruptRecordError("its copy is gone, or damaged", file=self.managed_ledger.path)
             except DAMAGED as error:
                 self.give_up((*position, -1), error)
+
+    def _note(
+        self, kind: JournalKind, items: Sequence[tuple[int, int, int, int]], at_ms: int = 0, holder: int = 0,
+        text: str = "",
+    ) -> None:
+        """Write a record to the journal, with the lock."""
+        self._journal.append(Change(kind, items, at_ms, holder, text, self._number))
 
     def id_of(self, at: Message) -> str:
         """The id of a job, for its users."""
@@ -387,10 +411,6 @@ class Lane(QuietLane):
         if self.unique.listed_to is not None:
             self.unique.listed_to = self.managed_ledger.last_position or self.unique.listed_to
 
-    def _state(self) -> Iterator[Change]:
-        yield from self.leases.changes()
-        yield from self.unique.changes()
-
     def put_built(self, entries: list[bytes]) -> list[str | BaseException]:
         """Add entries of one message each, by one write; return their ids, or the error of each that was refused."""
         add, id_of = self.managed_ledger.add_entries, self.id_of
@@ -463,9 +483,7 @@ class Lane(QuietLane):
     def _deliver(self, jobs: Sequence[Job], lease_ns: int, holder: int) -> None:
         ends_ns = self._clock.monotonic_ns() + lease_ns
         ends_ms = self._clock.now_ms() + lease_ns // 1_000_000
-        self._journal.append(
-            Change(JournalKind.DELIVERED, [(*job._at, job.attempt) for job in jobs], ends_ms, holder)
-        )
+        self._note(JournalKind.DELIVERED, [(*job._at, job.attempt) for job in jobs], ends_ms, holder)
         self.leases.tidy()
         deliver, again = self.leases.deliver, 0
         for job in jobs:
@@ -476,7 +494,7 @@ class Lane(QuietLane):
                 self.leases.assign(job._at, holder)
         self._counts.deliveries.add(len(jobs))
         self._counts.redeliveries.add(again)
-        if self._journal.position > self._checkpoint_at:
+        if self._journal.position > self.home.checkpoint_at:
             self._checkpoint()
 
     def _next(self, wanted: int) -> Job | None:
@@ -493,12 +511,18 @@ class Lane(QuietLane):
                 return self._due.popleft()
             elif self._ready:
                 return self._ready.popleft()
+            elif not self._reads_on():
+                return None
             else:
                 entries = self._dispatcher.read(max(wanted, READ_AHEAD))
                 if not entries:
                     return None
                 for entry in entries:
                     self._ready.extend(self._jobs_of(entry))
+
+    def _reads_on(self) -> bool:
+        """Whether more may be read now."""
+        return True
 
     def _read_due(self, wanted: int) -> None:
         """Read delayed jobs that are due now: they do not wait for those that were read ahead. Reading also lets the
@@ -547,22 +571,23 @@ class Lane(QuietLane):
         if not fields.is_batch:
             message = (*position, -1)
             if with_held or not self._is_held(message):
-                yield Job(self, message, leases.attempts.get(message, 0), frame, fields)
+                yield self._kind(self, message, leases.attempts.get(message, 0), frame, fields)
             return
         acknowledged = self._cursor.acknowledged_batch_indexes(position)
         for index, batched in enumerate(messages):
             message = (*position, index)
             if index not in acknowledged and (with_held or not self._is_held(message)):
-                yield Job(self, message, leases.attempts.get(message, 0), frame, fields, batched)
+                yield self._kind(self, message, leases.attempts.get(message, 0), frame, fields, batched)
 
     def _parsed_all(self, entry: StoredEntry) -> list[Job]:
         """All jobs of an entry, acknowledged ones too."""
         position, frame = entry.position, entry.entry
         fields = frame.fields()
         if not fields.is_batch:
-            return [Job(self, (*position, -1), 0, frame, fields)]
+            return [self._kind(self, (*position, -1), 0, frame, fields)]
         return [
-            Job(self, (*position, index), 0, frame, fields, one) for index, one in enumerate(batch_of(frame).messages)
+            self._kind(self, (*position, index), 0, frame, fields, one)
+            for index, one in enumerate(batch_of(frame).messages)
         ]
 
     def _is_held(self, message: Message) -> bool:
@@ -626,7 +651,7 @@ class Lane(QuietLane):
             if fresh:
                 if self.unique.under_way:
                     self._claim_early(jobs)
-                journal.append(Change(JournalKind.ACKED, [(*at, size) for at, size in fresh.items()]))
+                self._note(JournalKind.ACKED, [(*at, size) for at, size in fresh.items()])
                 self._finish(fresh)
                 (self._counts.dropped if is_dropped else self._counts.acknowledged).add(len(fresh))
             number = journal.number
@@ -655,7 +680,7 @@ class Lane(QuietLane):
             leases.finish(at)
         position = journal.position
         self._covered[0] = journal.journal_id, position
-        if position > self._checkpoint_at:
+        if position > self.home.checkpoint_at:
             self._checkpoint()
 
     def _drop_ready(self, at: Message) -> None:
@@ -698,25 +723,29 @@ class Lane(QuietLane):
                 after_ns = self._options.retry_after_ns(job.attempt) if delay_ns is None else delay_ns
                 # Rounded up, so that it is never early; at once is now.
                 due_ms = -(-(now_ns(self._clock) + after_ns) // 1_000_000) if after_ns else self._clock.now_ms()
-                self._journal.append(Change(JournalKind.WAITING, [(*job._at, job.attempt)], due_ms, text=reason))
+                self._note(JournalKind.WAITING, [(*job._at, job.attempt)], due_ms, text=reason)
                 self.leases.fail(job._at, job.attempt, reason, due_ms)
+                self._refused(job._at)
                 self._changed.notify_one()
                 outcome = f", again in {round(after_ns / 1e9, 1):g} s"
         if letters is not None and letters.is_due:
             letters.send()
         return outcome if limit is None else f" of {limit}{outcome}"
 
+    def _refused(self, at: Message) -> None:
+        """It waits for its next delivery now."""
+
     def _bury(self, at: Message, attempt: int, reason: str, *, is_logged: bool = True) -> None:
         now_ms = self._clock.now_ms()
         reason = _kept(reason)
-        self._journal.append(Change(JournalKind.DEAD, [(*at, attempt)], now_ms, text=reason))
+        self._note(JournalKind.DEAD, [(*at, attempt)], now_ms, text=reason)
         self.leases.bury(at, attempt, now_ms, reason)
         self._backlog.add(-1)
         self._counts.deaths.add()
         if is_logged:
             late("logging")
-            logger.error("%s: job %s is dead after attempt %d: %s",
-                         self.managed_ledger.path, self.id_of(at), attempt, reason)
+            logger.error("%s: %s %s is dead after attempt %d: %s",
+                         self.managed_ledger.path, self.noun, self.id_of(at), attempt, reason)
         if self._letters is not None:
             self._letters.note(self)
 
@@ -738,10 +767,14 @@ class Lane(QuietLane):
                 before = job.attempt - 1
                 # In the journal, too: otherwise the next opening would count this delivery.
                 kind = JournalKind.WAITING if before else JournalKind.READY
-                self._journal.append(Change(kind, [(*job._at, before)], self._clock.now_ms()))
+                self._note(kind, [(*job._at, before)], self._clock.now_ms())
                 self.leases.give_back(job._at, before)
-                self._again[job._at] = None
+                self._come_again([job._at])
                 self._changed.notify_one()
+
+    def _come_again(self, messages: Sequence[Message]) -> None:
+        """They are delivered again, before what was not delivered yet."""
+        self._again |= dict.fromkeys(messages)
 
     def _has_lease(self, job: Job) -> bool:
         lease = self.leases.out.get(job._at)
@@ -757,7 +790,7 @@ class Lane(QuietLane):
             state = "it waits to be delivered again"
         else:
             state = "it is acknowledged" if self._is_acknowledged(at) else "its lease has ended"
-        return LeaseLostError(f"job {job.id} is not leased to attempt {job.attempt}: {state}")
+        return LeaseLostError(f"{self.noun} {job.id} is not leased to attempt {job.attempt}: {state}")
 
     # --- dead jobs ---------------------------------------------------------------------------
 
@@ -765,7 +798,7 @@ class Lane(QuietLane):
         """The dead jobs, with the lock, in the order in which they died."""
         for at, death in self.leases.dead.copy().items():
             if at not in but and not self._cursor.is_acknowledged(Position(*at[:2])):
-                yield DeadJob(self, at, death, *self._parts_at(at))
+                yield self._dead_kind(self, at, death, *self._parts_at(at))
 
     def _parts_at(self, at: Message) -> tuple[Entry | None, MessageFields | None, BatchedMessage | None]:
         """The contents of a dead message, or nothing if it cannot be read."""
@@ -792,7 +825,7 @@ class Lane(QuietLane):
             wanted = [at for at in dict.fromkeys(messages) if at in self.leases.dead]
             if wanted:
                 now_ms = self._clock.now_ms()
-                self._journal.append(Change(JournalKind.READY, [(*at, 0) for at in wanted], now_ms))
+                self._note(JournalKind.READY, [(*at, 0) for at in wanted], now_ms)
                 for at in wanted:
                     self.leases.revive(at, now_ms)
                 self._backlog.add(len(wanted))
@@ -809,10 +842,10 @@ class Lane(QuietLane):
             sizes = dict(map(self._sized, dead))
             # A journal may name messages that their batch does not have: only the journal knows them.
             if strange := [at for at, size in sizes.items() if at[2] >= size]:
-                self._journal.append(Change(JournalKind.READY, [(*at, 0) for at in strange], self._clock.now_ms()))
+                self._note(JournalKind.READY, [(*at, 0) for at in strange], self._clock.now_ms())
                 sizes = {at: size for at, size in sizes.items() if at[2] < size}
             if sizes:
-                self._journal.append(Change(JournalKind.ACKED, [(*at, size) for at, size in sizes.items()]))
+                self._note(JournalKind.ACKED, [(*at, size) for at, size in sizes.items()])
                 self._finish(sizes)
             self.leases.forget(dead)
             journal, number = self._journal, self._journal.number
@@ -941,7 +974,7 @@ class Lane(QuietLane):
         is reserved. What was out is ready again. With the lock. After an error it is closed."""
         with suppress(LogFailedError):      # callers got this failure, and opening handles it
             self.close()
-        self._open(self.managed_ledger.path, create=False)
+        self._open(create=False)
 
     def _acknowledge_living(self) -> None:
         """Acknowledge everything but the dead messages."""
@@ -964,30 +997,28 @@ class Lane(QuietLane):
     # --- the disk ----------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
-        """Write the cursor's file, then begin the next journal: a crash in between finds the old one, whose
-        acknowledgements are in the file. With the lock."""
-        shielded(self._begin_journal)
+        """Write the cursor's file, then begin the next journal. With the lock."""
+        self.home.checkpoint()
+        self._checkpoint_at = self.home.checkpoint_at
 
-    def _begin_journal(self) -> None:
-        self._cursor.flush()
+    def _state(self) -> Iterator[Change]:
+        """What makes the state of its deliveries. All keys are in it, if no put that takes one is under way."""
+        yield from self.leases.changes()
         self.unique.sweep(self._clock.now_ms())
         if not self.unique.under_way and not self.unique.is_unsure:
             self._note_listed()
-        self._journal.begin_next(self._state())
-        self._checkpoint_at = max(CHECKPOINT_BYTES, 2 * self._journal.begin_bytes)
-        self._covered[0] = self._journal.journal_id, self._journal.position
+        yield from self.unique.changes()
 
     def flush(self) -> None:
         """Return when everything before is on the disk."""
         self.check()
-        self.managed_ledger.flush()
-        self._journal.flush()
+        self.home.flush()
 
     def check(self) -> None:
         """Raise LogClosedError, or ForkedHandleError in a forked child."""
         ledger = self.managed_ledger
         if ledger._shown.extent is None:    # in the words of who opened a queue
-            raise LogClosedError("the queue was closed", file=ledger.path)
+            raise LogClosedError(f"the {self.home_noun} was closed", file=ledger.path)
         ledger._tail.held.check()
 
     def close(self) -> None:
@@ -995,17 +1026,16 @@ class Lane(QuietLane):
         ledger = self.managed_ledger
         if ledger.closed:
             return
+        try:
+            self._leave()
+        finally:
+            self.home.close()
+
+    def _leave(self) -> None:
         # They have views of files, and are in a cycle with this: collecting such a cycle makes Python print errors.
         self._clear_ready()
-        ledger.unlisten(self._changed.notify_one)
-        try:
-            self._dispatcher.close()
-            self.delayed.close()
-        finally:
-            try:
-                self._journal.close(flushes=ledger._tail.held.held)     # not in a forked child
-            finally:
-                ledger.close()
+        self.managed_ledger.unlisten(self._changed.notify_one)
+        self._dispatcher.close()
 
 
 def _kept(reason: str) -> str:

@@ -9,12 +9,9 @@
     OwnedQueue ─┬─ Lane        priority 0: the directory itself
                 ├─ Lane        another priority: priority/<number>, made at its first use
                 └─ DeadJobs    the dead jobs of all lanes
-
-A consumer that waits sleeps until the next job is due, a lease ends, a job is put, or the clock is set.
 """
 import os
 import random
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,8 +43,8 @@ from seglog.queue.job import Job
 from seglog.queue.lane import SUBSCRIPTION, Lane
 from seglog.queue.metrics import OpenQueues, QueueCounts
 from seglog.queue.options import checked_options, duration_ns, time_ms
+from seglog.queue.taker import JobTaker
 from seglog.queue.unique import UNIQUE_NAME, key_bytes
-from seglog.topic.dispatcher import LONGEST_S, LOOK_AGAIN_S
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -66,6 +63,8 @@ HINT_OF_OWN = (
 )
 # A property of the managed ledger in the queue's directory while it is paused.
 PAUSED = "seglog.queue.paused"
+# One of the managed ledger in a topic's directory.
+TOPIC = "seglog.topic"
 # A timeout up to this is right without looking closer.
 _PLAIN_S = 10**6
 # What `put_many` puts into one entry at most.
@@ -107,7 +106,7 @@ class QueueStats:
         return self.ready + self.delayed + self.waiting + self.in_flight
 
 
-class OwnedQueue(OpenHandle):
+class OwnedQueue(JobTaker, OpenHandle):
     """Open the queue in a directory, and create it if it does not exist. Threads share it; one process at a time, or
     several with attach=True.
 
@@ -226,8 +225,11 @@ class OwnedQueue(OpenHandle):
 
     def _refuse_topic(self) -> None:
         """Raise NotALogError for a topic's managed ledger: what a queue acknowledges may be removed."""
+        is_there = (self.path / FILE_NAME).exists()
         is_queue = cursor_path(self.path, SUBSCRIPTION).exists() or (self.path / JOURNAL).exists()
-        if is_queue or not (self.path / FILE_NAME).exists():
+        if is_there and TOPIC in Manifest.read(self.path).properties:
+            raise NotALogError("not a queue, but a topic", file=self.path, hint="open it with seglog.Topic")
+        if is_queue or not is_there:
             return
         # (Without a ledger, a crash may have come while the queue was created.)
         if Manifest.read(self.path).next_ledger_id > 0:
@@ -249,7 +251,7 @@ class OwnedQueue(OpenHandle):
     def _open_lane(self, priority: int) -> Lane:
         path = self.path / PRIORITIES / str(priority) if priority else self.path
         prefix = f"{priority}/" if priority else ""
-        lane = Lane(
+        lane = Lane.of_queue(
             path, prefix, self._lock, self._changed, self._options, self._backlog, self._counts, self._letters,
             config=self._config,
             fsync=self._fsync, fs=self._fs, clock=self._clock, create=True,
@@ -276,7 +278,7 @@ class OwnedQueue(OpenHandle):
         fs = self._fs or OsFileSystem()
         for path in [self.path, *(self.path / PRIORITIES / str(one) for one in self._stored_priorities())]:
             if (path / FILE_NAME).exists():
-                mend_journal(fs, path, SUBSCRIPTION)
+                mend_journal(fs, path)
 
     def _check(self) -> None:
         if self._is_closed:
@@ -315,7 +317,7 @@ class OwnedQueue(OpenHandle):
             and (known := self._lanes.get(priority)) is not None and (id_ := known.put_quietly(value)) is not None
         ):
             return id_
-        lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay, self._clock)
+        lane, deliver_at_ms = self._lane(priority), None if at is None else checked_at(at, delay, self._clock)
         if unique_for is not None:
             [id_] = self._put_unique(
                 lane, [(key, value)], delay=delay, deliver_at_ms=deliver_at_ms, properties=properties,
@@ -399,17 +401,8 @@ class OwnedQueue(OpenHandle):
         `unique_for`: as for `put`, for the key of each job. Then each is written by itself: after a crash, some jobs of
         a part may be there. Room for one part at a time is enough.
         """
-        lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay, self._clock)
-        parts: list[list[tuple[str | bytes | None, Buffer]]] = []
-        size_bytes = 0
-        for job in _listed("jobs", jobs):
-            key, value = job if isinstance(job, tuple) and len(job) == 2 else (None, job)
-            size_of_value = _size_of(value)
-            if not parts or size_bytes + size_of_value > BATCH_BYTES or len(parts[-1]) == BATCH_JOBS:
-                parts.append([])
-                size_bytes = 0
-            size_bytes += size_of_value
-            parts[-1].append((key, value))
+        lane, deliver_at_ms = self._lane(priority), None if at is None else checked_at(at, delay, self._clock)
+        parts = parts_of("job", jobs)
         ids: list[str] = []
         if unique_for is not None:
             window_ns = duration_ns("unique_for", unique_for)
@@ -469,7 +462,7 @@ class OwnedQueue(OpenHandle):
         if not isinstance(call, PutCall):
             raise InvalidArgumentError(f"_put_all takes calls of `put`, each a PutCall, not {repr(call)[:80]}")
         value, key, delay, at, properties, priority = call
-        lane, deliver_at_ms = self._lane(priority), None if at is None else _checked_at(at, delay, self._clock)
+        lane, deliver_at_ms = self._lane(priority), None if at is None else checked_at(at, delay, self._clock)
         return lane, lane.delayed.build(
             value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
         )[0]
@@ -527,72 +520,8 @@ class OwnedQueue(OpenHandle):
         self._wake()
         return True
 
-    def _take_for(
-        self, holder: int, count: int | Callable[[], int], timeout: timedelta | float | None,
-        lease: timedelta | float | None,
-    ) -> list[Job]:
-        """Take jobs for the process with this number; 0: this process."""
-        deadline = None if timeout is None else time.monotonic() + duration_ns("timeout", timeout) / 1e9
-        lease_ns = self._options.lease_ns if lease is None else duration_ns("lease", lease)
-        letters = self._letters
-        while True:
-            if letters is not None and letters.is_due:
-                letters.send()
-            jobs = self._wait_for_jobs(count, deadline, lease_ns, holder)
-            if jobs is not None:
-                return jobs
-
-    def _wait_for_jobs(
-        self, count: int | Callable[[], int], deadline: float | None, lease_ns: int, holder: int
-    ) -> list[Job] | None:
-        """None: look again; dead letters are due."""
-        letters = self._letters
-        with self._changed:
-            while True:
-                # Noted before the first look, so that what comes after it wakes this thread.
-                seen = self._changed.number
-                self._check()
-                wanted = count if isinstance(count, int) else count()
-                if not wanted:
-                    self._changed.notify_one()      # another one that waits gets what woke this one
-                    return []
-                jobs = [] if self._is_paused else self._take_now(wanted, lease_ns, holder)
-                if jobs:
-                    return jobs
-                left_s = None if deadline is None else deadline - time.monotonic()
-                if letters is not None and letters.is_due:
-                    return None
-                if left_s is not None and left_s <= 0:
-                    return jobs
-                self._sleep(seen, left_s)
-
-    def _take_now(self, count: int, lease_ns: int, holder: int) -> list[Job]:
-        lanes = self._in_order
-        if len(lanes) == 1:
-            return lanes[0].take(count, lease_ns, holder)
-        jobs: list[Job] = []
-        for lane in lanes:
-            jobs += lane.take(count - len(jobs), lease_ns, holder)
-            if len(jobs) == count:
-                break
-        return jobs
-
-    def _sleep(self, seen: int, left_s: float | None) -> None:
-        """Sleep until something may have changed."""
-        sleep_s = left_s
-        if self._is_paused:
-            self._changed.wait(seen, left_s)
-            return
-        dues = [due for lane in self._in_order if (due := lane.next_ms()) is not None]
-        if dues:
-            # Read the clock only now: setting it is reported.
-            due_s = (min(dues) - self._clock.now_ms()) / 1000
-            longest_s = LONGEST_S if self._is_told else LOOK_AGAIN_S
-            sleep_s = _least(sleep_s, min(due_s, longest_s) if due_s > 0 else LOOK_AGAIN_S)
-        ends = [end for lane in self._in_order if (end := lane.leases.next_end_ns()) is not None]
-        if ends:
-            sleep_s = _least(sleep_s, max((min(ends) - self._clock.monotonic_ns()) / 1e9, 0))
-        self._changed.wait(seen, sleep_s)
+    def _is_held_back(self) -> bool:
+        return self._is_paused
 
     def __iter__(self) -> Iterator[Job]:
         """Take jobs one after another, waiting for each, until the queue is closed."""
@@ -793,10 +722,28 @@ def _backlog_of(queue: OwnedQueue, limit: int | None, when_full: WhenFull) -> Ba
     )
 
 
-def _checked_at(at: datetime | str, delay: object, clock: Clock) -> int:
+def checked_at(at: datetime | str, delay: object, clock: Clock, noun: str = "job") -> int:
+    """The time `at`, ms since 1970. Raises InvalidArgumentError, also if there is a delay."""
     if delay is not None:
-        raise InvalidArgumentError("give a job `delay` or `at`, not both")
+        raise InvalidArgumentError(f"give a {noun} `delay` or `at`, not both")
     return time_ms("at", at, clock.now_ms())
+
+
+def parts_of(
+    noun: str, jobs: "Iterable[Buffer | tuple[str | bytes | None, Buffer]]"
+) -> "list[list[tuple[str | bytes | None, Buffer]]]":
+    """What goes into one entry each: values with their keys. Raises InvalidArgumentError."""
+    parts: list[list[tuple[str | bytes | None, Buffer]]] = []
+    size_bytes = 0
+    for job in _listed(f"{noun}s", jobs):
+        key, value = job if isinstance(job, tuple) and len(job) == 2 else (None, job)
+        size_of_value = _size_of(value, noun)
+        if not parts or size_bytes + size_of_value > BATCH_BYTES or len(parts[-1]) == BATCH_JOBS:
+            parts.append([])
+            size_bytes = 0
+        size_bytes += size_of_value
+        parts[-1].append((key, value))
+    return parts
 
 
 def _listed(what: str, given: Iterable[Item]) -> list[Item]:
@@ -806,16 +753,12 @@ def _listed(what: str, given: Iterable[Item]) -> list[Item]:
     return list(given)
 
 
-def _size_of(value: object) -> int:
+def _size_of(value: object, noun: str = "job") -> int:
     try:
         return memoryview(value).nbytes     # type: ignore[arg-type]
     except TypeError:
         raise InvalidArgumentError(
-            f"a job must be bytes, or (key, bytes), not {repr(value)[:80]}", hint=HINT_OF_VALUE) from None
-
-
-def _least(one: float | None, other: float) -> float:
-    return other if one is None else min(one, other)
+            f"a {noun} must be bytes, or (key, bytes), not {repr(value)[:80]}", hint=HINT_OF_VALUE) from None
 
 
 def _is_priority(name: str) -> bool:

@@ -186,10 +186,14 @@ class DelayedDelivery(OpenHandle):
         deliver_at_ms: int | None = None,
         key: str | bytes | None = None,
         properties: Mapping[str, str] | None = None,
+        identity: tuple[bytes, int] | None = None,
     ) -> tuple[bytes, int, int | None]:
-        """The entry that `publish` would add, its publish time, and its delivery time (ms since 1970, or
-        None). Raises InvalidArgumentError."""
-        if delay is None and deliver_at_ms is None and key is None and properties is None and type(value) is bytes:
+        """The entry that `publish` would add, its publish time, and its delivery time (ms since 1970, or None).
+        `identity`: its producer's name and sequence id. Raises InvalidArgumentError."""
+        if (
+            delay is None and deliver_at_ms is None and key is None and properties is None and type(value) is bytes
+            and identity is None
+        ):
             now_ms = self._clock.now_ms()       # (without calls: most jobs of a queue are such messages)
             return encode_message(
                 self._producer_name, next(self._sequence_ids), now_ms, None, None, False, None, value
@@ -199,8 +203,9 @@ class DelayedDelivery(OpenHandle):
         if properties is not None:
             pairs = [(name.encode(), text.encode()) for name, text in _texts(properties)]
         stored_key, is_base64 = _stored_key(key)
+        name, sequence_id = identity or (self._producer_name, next(self._sequence_ids))
         entry = encode_message(
-            self._producer_name, next(self._sequence_ids), publish_time_ms, deliver_at_ms, stored_key, is_base64, pairs,
+            name, sequence_id, publish_time_ms, deliver_at_ms, stored_key, is_base64, pairs,
             contiguous(value),
         )
         return entry, publish_time_ms, deliver_at_ms

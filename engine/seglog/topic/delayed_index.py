@@ -33,10 +33,12 @@ logger = Logger("seglog")
 
 # The name of the cursor that builds a shared index. It does not prevent a ledger from being trimmed.
 BUILDING_CURSOR = "__delayed_index"
+# That of the last sequence id of each producer. (MessageDeduplication, of Pulsar)
+DEDUPLICATION_CURSOR = "pulsar.dedup"
 # An entry, or all of its ledger, is damaged on the disk: reading it again does not help.
 DAMAGED = (CorruptRecordError, CorruptManifestError)
 # No consumer reads with these cursors.
-INNER_CURSORS = (BUILDING_CURSOR, COMPACTION_CURSOR)
+INNER_CURSORS = (BUILDING_CURSOR, COMPACTION_CURSOR, DEDUPLICATION_CURSOR)
 # Entries that the index reads at once.
 READ_UP = 1000
 # Limits of `seglog.delayed.relocate`: how often it runs at most; the share of a ledger's entries that may be left (one

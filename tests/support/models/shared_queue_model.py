@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import seglog
-from seglog.queue import lane
+from seglog.queue import journaled_ledger
 from support.models.queue_model import LEASE_S, MAX_ATTEMPTS, RETRY_S, QueueBeside, copy_soon
 from support.owner_process import OwnerProcess
 from support.waiting import wait_for
@@ -120,7 +120,7 @@ class _Modules:
 
 def main():
     directory, programs = Path(sys.argv[1]), int(sys.argv[2])
-    lane.CHECKPOINT_BYTES = 2_000
+    journaled_ledger.CHECKPOINT_BYTES = 2_000
     copy_soon(_Modules)
     for seed in range(programs):
         chance, path, done = random.Random(seed), directory / f"queue-{seed}", []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import seglog
 from seglog.clock import ManualClock
-from seglog.queue import lane
+from seglog.queue import journaled_ledger
 from seglog.verification.ledger_check import check_managed_ledger
 from support.outside.judging import answer_all, is_turn
 from support.outside.queue_worker import CHECKPOINT_BYTES, CONFIG, number_of, value_of
@@ -17,7 +17,7 @@ LONG_S, END_MS = 10**9, 1_800_000_000_000
 def judge(task, note, number):
     """Open, look, take what is due now and at the end of time, put, acknowledge, close, and look again; the last in
     every other state in `make test`."""
-    lane.CHECKPOINT_BYTES = CHECKPOINT_BYTES
+    journaled_ledger.CHECKPOINT_BYTES = CHECKPOINT_BYTES
     path, clock, wrong = task["path"], ManualClock(task["now"]), []
     note("now", task["now"])
     options = {"fsync": task["fsync"], "config": CONFIG, "max_attempts": None, "lease": LONG_S}

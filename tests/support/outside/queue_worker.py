@@ -20,7 +20,7 @@ A job is told by its number. Notes (notes.py; the witness is queue_witness.py):
 import seglog
 from seglog.clock import ManualClock
 from seglog.errors import LeaseLostError
-from seglog.queue import lane
+from seglog.queue import journaled_ledger
 from support.outside.worker import Worker
 from support.owner_process import OwnerProcess
 
@@ -53,7 +53,7 @@ def number_of(job):
 class QueueWorker(Worker):
     def __init__(self, path, kind, seed, fsync, threads, steps):
         super().__init__(path, kind, seed, fsync, threads, steps)
-        lane.CHECKPOINT_BYTES = CHECKPOINT_BYTES
+        journaled_ledger.CHECKPOINT_BYTES = CHECKPOINT_BYTES
         self.weights = WEIGHTS[kind]
         self.beside = tuple(deed for deed in self.weights if deed not in ("add", "reopen", "purge", "pause"))
         self.clock = ManualClock(BEGIN_MS)

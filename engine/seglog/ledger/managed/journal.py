@@ -21,7 +21,14 @@ from seglog._kernels.journal_end import JournalEnd
 from seglog._kernels.journal_record import encode_record
 from seglog._kernels.shield import shielded
 from seglog.config import Fsync
-from seglog.errors import CorruptJournalError, LogClosedError, SeglogError, StorageError, UnsupportedVersionError
+from seglog.errors import (
+    CorruptJournalError,
+    InvalidArgumentError,
+    LogClosedError,
+    SeglogError,
+    StorageError,
+    UnsupportedVersionError,
+)
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem, WritableFile
 from seglog.fs.mapping import read_file
@@ -44,6 +51,7 @@ ITEM = struct.Struct(">QQiI")               # ledger, entry, number in the batch
 ALIGNED = 8
 MAX_BODY_BYTES = 64 << 20
 MAX_UINT32 = 2**32 - 1
+SUBSCRIPTIONS_MAX = 2**16
 # Space that is reserved ahead of the end: when the disk is full, messages can still be acknowledged.
 RESERVED_BYTES, RESERVED_BYTES_MIN = 1 << 20, 16 << 10
 # Zeros are written so far ahead of the end: a sync of a record then need not store the file's length and its map of
@@ -93,6 +101,7 @@ class Change(NamedTuple):
     at_ms: int = 0
     holder: int = 0
     text: str = ""
+    subscription: int = 0       # its number in the journal: QueueJournal.numbers
 
 
 class JournalContents(NamedTuple):
@@ -322,12 +331,15 @@ class QueueJournal(JournalEnd, WriteGate):
     _file: WritableFile
 
     def __init__(
-        self, fs: FileSystem, directory: Path, journal_id: int, subscription: str, state: Iterable[Change], fsync: Fsync
+        self, fs: FileSystem, directory: Path, journal_id: int, subscriptions: Sequence[str], state: Iterable[Change],
+        fsync: Fsync,
     ) -> None:
-        """Replace the journal of the directory, if there is one, by one with this state. Durable at return."""
+        """Replace the journal of the directory, if there is one, by one of these subscriptions, numbered in this
+        order, with this state. Durable at return."""
         super().__init__(directory / FILE_NAME, "queue's journal")
         self._fs = fs
-        self._subscription = subscription
+        # The subscriptions and their numbers. They stay as long as this is open.
+        self.numbers = {name: number for number, name in enumerate(subscriptions)}
         self._waits = fsync == "batch"
         self.journal_id = journal_id
         self._file = self._begin(journal_id, state)
@@ -336,7 +348,8 @@ class QueueJournal(JournalEnd, WriteGate):
         header = HEADER.pack(MAGIC, VERSION, 0, journal_id, 0, 0)[:-4]
         parts = [header, crc32c(header).to_bytes(4, "big")]
         position = HEADER.size
-        for change in (Change(JournalKind.SUBSCRIPTION, (), text=self._subscription), *state):
+        declared = [_declaring(name, number) for name, number in self.numbers.items()]
+        for change in (*declared, *state):
             raw = _encoded(change, journal_id, position, HEADER.size)
             position += len(raw)
             parts.append(raw)
@@ -366,6 +379,18 @@ class QueueJournal(JournalEnd, WriteGate):
     def begin_bytes(self) -> int:
         """The size of the journal when it was begun, with the state as of then."""
         return self._begin_bytes
+
+    def number_of(self, name: str) -> int:
+        """The number of a subscription; one that has none gets one. No append may run meanwhile."""
+        number = self.numbers.get(name)
+        if number is None:
+            used = {*self.numbers.values()}
+            number = next(one for one in range(SUBSCRIPTIONS_MAX + 1) if one not in used)
+            if number == SUBSCRIPTIONS_MAX:
+                raise InvalidArgumentError(f"a topic has at most {SUBSCRIPTIONS_MAX} subscriptions", file=self.path)
+            self.append(_declaring(name, number))
+            self.numbers[name] = number
+        return number
 
     def append(self, change: Change) -> int:
         """Write a record; return the number to `await_number`."""
@@ -456,7 +481,11 @@ class QueueJournal(JournalEnd, WriteGate):
         return LogClosedError("the queue was closed", file=self.path)
 
 
+def _declaring(name: str, number: int) -> Change:
+    return Change(JournalKind.SUBSCRIPTION, (), text=name, subscription=number)
+
+
 def _encoded(change: Change, journal_id: int, position: int, synced_to: int) -> bytes:
-    kind, items, at_ms, holder, text = change
+    kind, items, at_ms, holder, text, subscription = change
     raw = text.encode("utf-8", "replace") if text else b""
-    return encode_record(kind, items, at_ms, holder, raw, journal_id, position, synced_to)
+    return encode_record(kind, items, at_ms, holder, raw, journal_id, position, synced_to, subscription)

@@ -20,9 +20,9 @@ from seglog.logger import Logger
 logger = Logger("seglog")
 
 
-def mend_journal(fs: FileSystem, directory: Path, subscription: str) -> bool:
-    """Replace the journal of a subscription's managed ledger, if it is damaged or not that of its cursor, by one with
-    the records that are whole. Returns whether it was.
+def mend_journal(fs: FileSystem, directory: Path) -> bool:
+    """Replace the journal of a managed ledger, if it is damaged or not that of its cursors, by one with the records
+    that are whole. Returns whether it was.
 
     What the other records said is lost: jobs are delivered again, attempts restart at 1. Raises LogLockedError,
     StorageError, UnsupportedVersionError.
@@ -39,14 +39,17 @@ def mend_journal(fs: FileSystem, directory: Path, subscription: str) -> bool:
             logger.warning("%s", error)
         found = _whole_of(directory)
         covered = [state.journal[0] for _, state in states if state.journal is not None]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(
+            [*(state.name for _, state in states if state.journal is not None),
+             *(record.subscription for record in found.records)]
+        ))}
         changes = [
-            Change(record.kind, record.items, record.at_ms, record.holder, record.text)
-            for record in found.records
-            if record.subscription == subscription and record.kind is not JournalKind.SUBSCRIPTION
+            Change(record.kind, record.items, record.at_ms, record.holder, record.text, numbers[record.subscription])
+            for record in found.records if record.kind is not JournalKind.SUBSCRIPTION
         ]
         # Records that list keys may be among those that are lost: let all entries be looked at.
-        changes.append(Change(JournalKind.UNIQUE_TO, []))
-        QueueJournal(fs, directory, max([found.journal_id, *covered]) + 1, subscription, changes, "batch").close()
+        changes += [Change(JournalKind.UNIQUE_TO, [], subscription=number) for number in numbers.values()]
+        QueueJournal(fs, directory, max([found.journal_id, *covered]) + 1, list(numbers), changes, "batch").close()
         return True
     finally:
         held.release()
