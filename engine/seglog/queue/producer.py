@@ -95,6 +95,7 @@ class TopicProducer:
         """Let another producer have its name. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
+            self._sequences.leave(self.name)
             self._topic._producers.pop(self.name, None)
 
     def __enter__(self) -> Self:

@@ -75,7 +75,8 @@ class Sequences:
     def last_of(self, name: str) -> int:
         """The last sequence id of a producer; -1 if it has none."""
         with self._lock:
-            if self._is_unsure:
+            # (Its last call may have been interrupted before it could tell.)
+            if self._is_unsure or name in self._under_way:
                 self._read_up()
             return self.last.get(name, -1)
 
@@ -92,6 +93,12 @@ class Sequences:
             elif not isinstance(error, SeglogError):
                 self._is_unsure = True
             self._under_way.pop(name, None)
+
+    def leave(self, name: str) -> None:
+        """A producer is closed."""
+        with self._lock:
+            if self._under_way.pop(name, None) is not None:
+                self._is_unsure = True
 
     def added(self, entries: int) -> None:
         """So many entries were added, by whomever: store the state if it is time."""
