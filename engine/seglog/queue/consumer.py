@@ -239,10 +239,11 @@ class Consumer(JobTaker):
 
     def close(self) -> None:
         """Take no more messages. What it has is delivered again at once, to the other consumers. Idempotent."""
-        with self._topic._lock:
-            if not self._is_closed:
-                self._is_closed = True
-                self._lane.leave(self._number)
+        lane = self._lane
+        with self._topic._lock, lane._repairing:
+            self._is_closed = True
+            if self._number in lane.consumers:
+                lane.leave(self._number)
 
     def __enter__(self) -> Self:
         return self

@@ -93,8 +93,8 @@ class TopicProducer:
 
     def close(self) -> None:
         """Let another producer have its name. Idempotent."""
-        if not self._is_closed:
-            self._is_closed = True
+        self._is_closed = True
+        if self._topic._producers.get(self.name) is self:
             self._sequences.leave(self.name)
             self._topic._producers.pop(self.name, None)
 

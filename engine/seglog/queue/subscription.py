@@ -105,13 +105,13 @@ class SubscriptionLane(Lane):
 
     def leave(self, number: int) -> None:
         """A consumer goes, with the lock: what it has is delivered again at once."""
-        self.consumers.pop(number, None)
         leases = self.leases
         gone = sorted(at for at, holder in leases.holders.items() if holder == number and at in leases.out)
         for at in gone:
             del leases.out[at]
             leases.assign(at, 0)
         self._come_again(gone)
+        self.consumers.pop(number, None)    # last: a call that is repeated after an interrupt does the rest
         self._changed.notify()
         self.turn.notify()
 

@@ -406,15 +406,15 @@ class Topic(OpenHandle):
     def close(self) -> None:
         """Make everything durable, and close, with its consumers and producers. What they have is delivered again by
         the next opening. Idempotent."""
-        if self._is_closed:
-            return
         self._is_closed = True
         unlisten(self._clock, self._wake)
         shielded(self._close)
 
     def _close(self) -> None:
-        self._wake()
         home = self._home
+        if home.managed_ledger.closed:
+            return
+        self._wake()
         try:
             if self._sequences is not None and home.managed_ledger._tail.held.held:
                 self._sequences.store()
