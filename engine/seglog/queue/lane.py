@@ -511,14 +511,15 @@ class Lane(QuietLane):
                 return self._due.popleft()
             elif self._ready:
                 return self._ready.popleft()
-            elif not self._reads_on():
+            elif not self._reads_on() or not self._fill(wanted):
                 return None
-            else:
-                entries = self._dispatcher.read(max(wanted, READ_AHEAD))
-                if not entries:
-                    return None
-                for entry in entries:
-                    self._ready.extend(self._jobs_of(entry))
+
+    def _fill(self, wanted: int) -> bool:
+        """Read what was not delivered yet; whether there was something."""
+        entries = self._dispatcher.read(max(wanted, READ_AHEAD))
+        for entry in entries:
+            self._ready.extend(self._jobs_of(entry))
+        return bool(entries)
 
     def _reads_on(self) -> bool:
         """Whether more may be read now."""

@@ -36,7 +36,8 @@ class Message(Job):
 
     def ack_cumulative(self, *, wait: bool = True) -> None:
         """Acknowledge it, and all messages of the subscription that were delivered and come before it in the topic; not
-        those that are dead, or delayed and not due. Only with the kinds exclusive and failover. Otherwise as `ack`.
+        those that are dead, delayed and not due, or were given back at their first attempt. Only with the kinds
+        exclusive and failover. Otherwise as `ack`.
 
         Raises InvalidArgumentError with another kind.
         """

@@ -138,14 +138,16 @@ class SubscriptionLane(Lane):
         if waiting:
             # What was refused goes first, when it is due.
             first = min(waiting)
+            while not self._ready and self._fill(wanted):
+                pass
+            heads = [jobs[0]._at for jobs in (self._due, self._ready) if jobs]
             if self._again:
-                head = next(iter(self._again))
-            elif self._due or self._ready:
-                head = (self._due or self._ready)[0]._at
-            else:
+                heads.append(next(iter(self._again)))
+            if not heads or min(heads) > first:
                 return None
-            if head > first:
-                return None
+            for jobs in (self._due, self._ready):
+                if jobs and jobs[0]._at == min(heads):
+                    return jobs.popleft()
         return super()._next(wanted)
 
     def _next_of_free_key(self, wanted: int) -> Job | None:
@@ -330,7 +332,7 @@ class SubscriptionLane(Lane):
                     f"cumulative acknowledgements need the kind exclusive or failover; this one is {self.kind}",
                     hint="acknowledge each message by itself",
                 )
-            known = {*self.leases.attempts, *self.leases.out, *self._again}
+            known = {*self.leases.attempts, *self.leases.out}
             before = sorted(at for at in known if at < job._at and at not in self.leases.dead)
             sizes = {at: size for at, size in map(self._sized, before) if not self._is_acknowledged(at)}
             if not self._is_acknowledged(job._at):

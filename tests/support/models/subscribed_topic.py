@@ -365,7 +365,7 @@ class TopicBeside:
         dead = {one.value for one in self.consumer_of(name).dead}
         ends = [
             value for value, one in self.subscriptions[name].items()
-            if one.message.place <= message._at and value not in dead and one.was_delivered
+            if one.message.place <= message._at and value not in dead and one.attempts
         ]
         if message.value in self.subscriptions[name]:
             ends.append(message.value)
