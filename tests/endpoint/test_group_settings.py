@@ -1,5 +1,6 @@
 """Settings of single groups: what they do, and what keeps and bounds them. How each API answers stands in the
 conversation (newest_conversation.py)."""
+import threading
 import time
 
 import pytest
@@ -96,6 +97,33 @@ def test_the_changes_of_a_request_are_stored_at_once_or_all_refused(in_memory, m
         assert len(written) == 2
         assert settings(client, "a")[SESSION_TIMEOUT] == ("50000", 8)
         assert settings(client, "d")[SESSION_TIMEOUT] == ("45000", 5)
+
+
+def test_what_one_operator_sets_another_does_not_undo_at_the_same_time(in_memory, monkeypatch):
+    """The second request comes while the first one is written."""
+    is_written, may_go_on = threading.Event(), threading.Event()
+    write = group_settings.write_group_settings
+
+    def slowly(*arguments):
+        is_written.set()
+        assert may_go_on.wait(60)
+        write(*arguments)
+
+    with seglog.serve(in_memory, config=QUICK) as server, WireClient(server) as one, WireClient(server) as other:
+        assert alter(one, {"g": {SESSION_TIMEOUT: 49_000, HEARTBEAT_INTERVAL: 7_000}}) == {"g": 0}
+        monkeypatch.setattr(group_settings, "write_group_settings", slowly)
+        answers = []
+        first = threading.Thread(target=lambda: answers.append(alter(one, {"g": {SESSION_TIMEOUT: 50_000}})))
+        first.start()
+        assert is_written.wait(60)
+        later = threading.Thread(target=lambda: answers.append(alter(other, {"g": {HEARTBEAT_INTERVAL: 6_000}})))
+        later.start()
+        wait_for(lambda: server._server.requests.counts[44, 1] == 3)       # it waits for the first one
+        may_go_on.set()
+        first.join(60)
+        later.join(60)
+        assert answers == [{"g": 0}, {"g": 0}]
+        assert read_group_settings(in_memory) == {"g": {SESSION_TIMEOUT: 50_000, HEARTBEAT_INTERVAL: 6_000}}
 
 
 def test_no_more_groups_have_settings_than_may_and_no_longer_names(in_memory, monkeypatch):

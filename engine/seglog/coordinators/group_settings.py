@@ -25,7 +25,10 @@ _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,10}\s*", re.ASCII)
 
 
 class GroupSettings:
-    """Of all groups of a server. Use it in the loop's thread."""
+    """Of all groups of a server. Use it in the loop's thread.
+
+    changing    hold it from the look at what a group has until the `change` that follows from it has ended
+    """
 
     def __init__(
         self, config: CoordinatorConfig, fs: FileSystem | None = None, log_dir: Path | None = None
@@ -41,7 +44,7 @@ class GroupSettings:
             SESSION_TIMEOUT: (config.consumer_min_session_timeout_ms, config.consumer_max_session_timeout_ms),
             HEARTBEAT_INTERVAL: (
                 config.consumer_min_heartbeat_interval_ms, config.consumer_max_heartbeat_interval_ms)}
-        self._changing = asyncio.Lock()
+        self.changing = asyncio.Lock()
         self._own: Mapping[str, Mapping[str, int]] = {}
         self._fault: SeglogError | None = None
         if log_dir is not None:
@@ -99,19 +102,18 @@ class GroupSettings:
         return len(self._own) + sum(bool(own) and name not in self._own for name, own in groups.items()) <= GROUPS_MAX
 
     async def change(self, groups: Mapping[str, Mapping[str, int]]) -> None:
-        """Give these groups these settings instead of those that they have, durably. Raises what
+        """Give these groups these settings instead of those that they have, durably; with `changing`. Raises what
         `write_group_settings` does, and StorageError if the settings cannot be read; then nothing has changed."""
         if self._fault is not None:
             raise StorageError(f"the settings of groups cannot be read: {self._fault.what}", file=self._fault.file)
-        async with self._changing:
-            changed = {name: own for name, own in {**self._own, **groups}.items() if own}
-            if changed == self._own:
-                return
-            assert self._fs is not None
-            assert self._log_dir is not None
-            await asyncio.shield(asyncio.get_running_loop().run_in_executor(
-                None, write_group_settings, self._fs, self._log_dir, changed))
-            self._own = changed
+        changed = {name: own for name, own in {**self._own, **groups}.items() if own}
+        if changed == self._own:
+            return
+        assert self._fs is not None
+        assert self._log_dir is not None
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(
+            None, write_group_settings, self._fs, self._log_dir, changed))
+        self._own = changed
 
 
 def _bound(name: str, which: str) -> str:

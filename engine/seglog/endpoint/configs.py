@@ -216,7 +216,7 @@ class Configs:
         self, request: Any, context: RequestContext, row_of: Callable[..., _Row], changes_of: _ChangesOf
     ) -> list[_Row]:
         rows = []
-        groups: dict[str, tuple[Any, dict[str, int]]] = {}
+        groups: list[tuple[Any, Any]] = []
         times = await context.work.made(
             lambda: Counter((one.resource_type, one.resource_name) for one in request.resources))
         for resource in (await context.work.made(_by_name, request.resources)).values():
@@ -225,18 +225,33 @@ class Configs:
                 error: Errors = Errors.INVALID_REQUEST
                 message: str | None = "Duplicate resource."
             elif resource.resource_type == _GROUP:
-                error, message, own = self._checked_group(resource, changes_of is _replacing)
+                error, message = Errors.NONE, None      # so far
             else:
                 error, message = await self._change(resource, changes_of, request.validate_only, context)
             row: Any = row_of(
                 error_code=error, error_message=message, resource_type=resource.resource_type,
                 resource_name=resource.resource_name)
             rows.append(row)
-            if resource.resource_type == _GROUP and not error and not request.validate_only:
-                groups[resource.resource_name] = row, own
+            if resource.resource_type == _GROUP and not error:
+                groups.append((resource, row))
         if groups:
-            await self._change_groups(groups, context)
+            # One request after another, from what a group has to what it gets: two would undo each other's changes.
+            async with self._groups.changing:
+                await self._alter_groups(groups, changes_of is _replacing, request.validate_only, context)
         return rows
+
+    async def _alter_groups(
+        self, groups: list[tuple[Any, Any]], replaces: bool, validate_only: bool, context: RequestContext
+    ) -> None:
+        changes: dict[str, tuple[Any, dict[str, int]]] = {}
+        for resource, row in groups:
+            if context.work.is_heavy:
+                await context.work.pause()
+            row.error_code, row.error_message, own = self._checked_group(resource, replaces)
+            if not row.error_code:
+                changes[resource.resource_name] = row, own
+        if changes and not validate_only:
+            await self._change_groups(changes, context)
 
     def _checked_group(self, resource: Any, replaces: bool) -> tuple[Errors, str | None, dict[str, int]]:
         """The settings that a group is to have."""
