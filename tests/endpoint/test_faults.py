@@ -193,6 +193,29 @@ def test_in_a_loop_another_thread_creates_topics(in_memory):
     assert asyncio.run(work())
 
 
+def test_create_topic_does_not_wait_for_a_loop_that_stands_still(in_memory):
+    """As in a test whose fixture runs the loop, and that calls the server between two runs."""
+    loop = asyncio.new_event_loop()
+    server = loop.run_until_complete(seglog.serve(in_memory / "data").__aenter__())
+    told = []
+
+    def create():
+        try:
+            server.create_topic("orders")
+        except InvalidArgumentError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=create, daemon=True)
+    thread.start()
+    thread.join(10)
+    is_waiting = thread.is_alive()
+    loop.run_until_complete(server.__aexit__(None, None, None))
+    loop.close()
+    assert not is_waiting
+    assert "does not run" in told[0].what
+    assert "create_topic, 'orders'" in told[0].hint
+
+
 def test_create_topic_in_a_thread_ends_when_the_server_does(in_memory):
     """Neither waits for the other forever."""
     with seglog.serve(in_memory / "data") as server:

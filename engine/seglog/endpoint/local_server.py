@@ -197,6 +197,9 @@ class LocalServer:
             if asyncio.get_running_loop() is loop:
                 raise InvalidArgumentError(
                     "this call would block your event loop, in which the server runs", hint=instead)
+        if not loop.is_running():       # only one of `async with`: it would never answer
+            raise InvalidArgumentError(
+                "the event loop in which the server was started does not run", hint=f"call it while it runs: {instead}")
         coroutine = work()
         try:
             result = asyncio.run_coroutine_threadsafe(coroutine, loop)
