@@ -389,6 +389,35 @@ def test_pandas_and_numpy_and_streams(orders):
     assert scan.select(["offset"]).to_arrow().num_rows == 4
 
 
+@pytest.mark.parametrize(("schema", "value", "found"), [
+    ({"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}, 2**53 + 1, {"n": 2**53 + 1}),
+    ("long", 2**53 + 1, 2**53 + 1),
+])
+def test_integers_beside_nulls_are_exact_in_pandas_and_numpy(log_dir, schema, value, found):
+    """They were floats, and rounded: a tombstone has nulls in all fields."""
+    raw = avro("long", value)
+    write_topic(log_dir / "all-0", [raw, None])
+    typed = seglog.Typed("avro", schema=json.dumps(schema), frame="none")
+    scan = seglog.scan(log_dir / "all-0", decode={"value": typed})
+    for column in (scan.to_pandas()["value"].tolist(), scan.to_numpy()["value"].tolist()):
+        assert column == [found, None]
+        assert "." not in str(column)
+
+
+def test_a_schema_that_is_missing_names_the_record_and_where_schemas_are(log_dir, tmp_path):
+    """It named the folder of schemas, with the offset of the record in the log."""
+    write_topic(log_dir / "all-0", [framed(7, b"\x02")])
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/all-value.6.avsc").write_text('"int"')
+    scan = seglog.scan(log_dir / "all-0", decode={"value": "avro"}, schemas=tmp_path / "folder")
+    with pytest.raises(SchemaNotFoundError) as raised:
+        scan.to_arrow()
+    error = raised.value
+    assert str(error).splitlines()[0].startswith(f"no file has the schema id 7: {tmp_path / 'folder'} (")
+    assert (error.file, error.offset) == (str(log_dir / "all-0/00000000000000000000.log"), 0)
+    assert "all-value" in error.hint or "<subject>.7.avsc" in error.hint
+
+
 def test_parts_are_pickled_with_their_decoders(orders):
     scan = pickle.loads(pickle.dumps(seglog.scan(orders, decode=AVRO)))
     (part,) = pickle.loads(pickle.dumps(scan.parts()))

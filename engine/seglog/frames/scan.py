@@ -51,16 +51,18 @@ class TopicScan(RowScan):
         return pyarrow.Table.from_batches(batches, pyarrow.schema(self))
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame of all rows; `topic` is categorical."""
+        """A pandas.DataFrame of all rows; `topic` is categorical. Typed integers of which some are null are objects, as
+        in structs: pandas would round them."""
         library("pandas")
-        return self.to_arrow().to_pandas()
+        return self.to_arrow().to_pandas(integer_object_nulls=True)
 
     def to_polars(self) -> Any:
         """A polars.DataFrame of all rows; `topic` is text."""
         return frame(self)
 
     def to_numpy(self) -> dict[str, Any]:
-        """{column: numpy array} of all rows: bytes, text and lists as objects, None for null."""
+        """{column: numpy array} of all rows: bytes, text, lists and structs as objects, None for null. Integers in
+        structs and lists need pandas."""
         library("numpy")
         table = self.to_arrow()
         return {name: _array(table[name]) for name in self.columns}
@@ -207,6 +209,17 @@ def _array(column: Any) -> Any:
         column = column.cast(column.type.value_type)
     if str(column.type).startswith("timestamp"):
         return column.cast("timestamp[us]").to_numpy()      # numpy has no time zones: UTC
+    if column.null_count and library("pyarrow").types.is_integer(column.type):
+        return library("numpy").array(column.to_pylist(), object)
+    if _has_integers(column.type):
+        library("pandas")           # by itself pyarrow makes floats of integers of which some are null
+        return column.to_pandas(integer_object_nulls=True).to_numpy()
     return column.to_numpy()
+
+
+def _has_integers(type_: Any) -> bool:
+    """Whether there are integers in structs, lists or maps of this type."""
+    fields = [type_.field(number) for number in range(type_.num_fields)]
+    return any(library("pyarrow").types.is_integer(one.type) or _has_integers(one.type) for one in fields)
 
 

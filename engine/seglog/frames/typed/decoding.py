@@ -66,7 +66,10 @@ class Typed:
             raise InvalidArgumentError(f"unknown encoding {self.kind!r}; expected one of {', '.join(_TYPES)}")
         for name in ("schema", "subject", "message"):
             if not isinstance(getattr(self, name), str | None):
-                raise InvalidArgumentError(f"{name} must be text, not {getattr(self, name)!r}")
+                raise InvalidArgumentError(
+                    f"{name} must be text, not {getattr(self, name)!r}",
+                    hint="of a file: Path(...).read_text(); of a dict: json.dumps(...)" if name == "schema" else None,
+                )
         if self.reader not in ("latest", "union"):
             raise InvalidArgumentError(f'reader must be "latest" or "union", not {self.reader!r}')
         if self.reader == "union" and self.schema is not None:

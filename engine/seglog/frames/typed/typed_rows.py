@@ -85,7 +85,9 @@ def error_of(name: str, failed: "Failed", file: str, offset: int) -> SeglogError
         f"the {name} cannot be decoded: {problem}", file=file, offset=offset
     )
     if error.offset is None:
-        error.file, error.offset = error.file or file, offset
+        # The record is in the log, not in what the schemas are in.
+        what = error.what if error.file is None else f"{error.what}: {error.file}"
+        return type(error)(what, file=file, offset=offset, hint=error.hint)
     return error
 
 
