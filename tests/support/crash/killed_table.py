@@ -11,6 +11,8 @@ def main(source, dst, table_format, partition_by):
     seglog.scan(source).to_arrow()      # imports what a run needs
     if table_format == "delta":
         import deltalake  # noqa: F401
+    elif table_format == "parquet":
+        import pyarrow.parquet  # noqa: F401
     else:
         import pyiceberg.table  # noqa: F401
     print("begun", flush=True)
