@@ -1,10 +1,12 @@
 """Configuration keys: Kafka's names and limits, given the ways that people give them."""
 import json
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import seglog
 from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, parse_bytes
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.delayed.config import DelayedDeliveryConfig
@@ -93,6 +95,26 @@ def test_nothing_else_is_a_ratio(value):
 @pytest.mark.parametrize("value", [67108864, "67108864", "64MiB", "64 mb", "64m", "65536K", "0.0625GiB", "67_108_864"])
 def test_keys_are_dotted_or_underscored_and_values_may_have_units(key, value):
     assert LogConfig.of({key: value}).segment_bytes == 64 << 20
+
+
+@pytest.mark.parametrize("value", [
+    604800000, "604800000", "7d", "1w", " 6d24h ", "168h", timedelta(days=7), timedelta(days=7, microseconds=-1),
+])
+def test_a_time_may_have_units_or_be_a_timedelta(value):
+    assert LogConfig.of({"retention.ms": value}).retention_ms == 604_800_000
+
+
+@pytest.mark.parametrize("value", ["7 days", "1.5h", "d", "7D", "-7d", 1.5, True, timedelta(days=-7), "", None, b"7d"])
+def test_what_is_no_time_is_refused_with_examples(value):
+    with pytest.raises(InvalidConfigError, match=r"retention\.ms must be -1 or "):
+        LogConfig.of({"retention.ms": value})
+
+
+def test_a_time_with_a_unit_is_kept_in_milliseconds(tmp_path):
+    with seglog.open(tmp_path / "orders-0", config={"segment.ms": timedelta(days=1)}) as log:
+        log.configure({"retention.ms": "7d"})
+    with seglog.open(tmp_path / "orders-0") as log:
+        assert log.settings["retention.ms"].value == 604_800_000
 
 
 def test_a_configuration_is_frozen_and_its_items_make_it_again():

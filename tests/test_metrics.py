@@ -130,10 +130,18 @@ def test_prometheus_client_collects_it():
     collected, types = values(generate_latest(registry).decode())
     written, kinds = values(exposition.text())
     assert collected == written
-    # It shows no type for counters that are not called _total.
+    # It knows counters by their names, which end in _total. Pulsar's do not: they have no type.
     assert types == {name: "untyped" if kind == "counter" else kind for name, kind in kinds.items()}
 
 
+def test_prometheus_client_knows_the_counters_of_a_log(tmp_path):
+    registry = CollectorRegistry()
+    registry.register(seglog.metrics.PROCESS)
+    with seglog.open(tmp_path / "orders-0") as log:
+        log.append(b"one")
+        collected = generate_latest(registry).decode()
+    assert "# TYPE seglog_log_appends_total counter" in collected
+    assert " untyped" not in collected
 
 
 def test_what_a_cleaner_did_is_shown(tmp_path):

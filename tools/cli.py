@@ -354,7 +354,7 @@ def _catch_signals() -> None:
 )
 @click.version_option(__version__, "-V", "--version", prog_name="seglog", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Read, verify and convert the partition directories of a Kafka broker, without the broker.
+    """Look at, check, repair, convert, back up and serve logs and queues: seglog's own, and a Kafka broker's.
 
     PATH is a partition directory (orders-0), one of its .log files, or the log dir above them.
     A command that chooses what goes (recover, prune, compact, erase, ...) is a dry run unless you pass --apply. One to

@@ -100,6 +100,8 @@ def _times_text(place: Place, held: Sequence[HeldSegment], now_ms: int) -> Itera
             goes, "" if one.waits_for == one.base_offset else f"the segment at {one.waits_for:,}",
         ])
     yield report.table(("segment", "size", "as old as", "by", "deleted", "waits for"), rows, left=(0, 2, 3, 4, 5))
+    if held and all(one.goes_ms is None for one in held):
+        yield "  by the settings that are kept with the log; a process may have it open with a retention of its own"
 
 
 def _readers_text(readers: Sequence[LaggingReader], now_ms: int) -> Iterable[str]:

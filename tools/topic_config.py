@@ -7,6 +7,7 @@ from seglog.config import LogConfig
 from seglog.errors import CompactedTopicError, UnknownPolicyError
 from seglog.format import names
 from seglog.reading.arguments import key_name
+from seglog.reading.cluster_metadata import metadata_directory
 from seglog.reading.gaps import is_told_compacted
 from seglog.reading.topic_settings import DirectorySettings, ToldSetting, told_settings
 from seglog.state.kept_settings import read_settings
@@ -58,14 +59,20 @@ class TopicConfig:
 
     def known_policy(self, directory: Path) -> str | None:
         """The cleanup.policy of a partition's topic, whatever was typed: as kept with the log, or as the cluster has
-        it, or "compact" if traces say so. None if nothing says it."""
-        kept = read_settings(directory).get(POLICY)
-        if kept is not None:
-            return kept
+        it, or "compact" if traces say so, or "delete" if the log keeps limits of retention and no cluster may know
+        better: an opening then deletes by them. None if nothing says it."""
+        kept = read_settings(directory)
+        if POLICY in kept:
+            return kept[POLICY]
         told = self._directories.told(directory).get(POLICY)
         if told is not None:
             return told.value
-        return "compact" if is_told_compacted(Path(os.path.realpath(directory)), LogConfig()) else None
+        where = Path(os.path.realpath(directory))
+        if is_told_compacted(where, LogConfig()):
+            return "compact"
+        if kept.keys() & {"retention.ms", "retention.bytes"} and metadata_directory(where.parent) is None:
+            return LogConfig().cleanup_policy
+        return None
 
     def with_policy(
         self, directory: Path, *, always: bool = False, may_delete_compacted: bool = False

@@ -40,6 +40,34 @@ def parse_bytes(value: object) -> int:
     return int(float(found["number"]) * scale)
 
 
+UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def duration_ms(text: str) -> int | None:
+    """The milliseconds of a duration such as "10m" or "2d1h" (units ms, s, m, h, d, w); None if it is none."""
+    if not re.fullmatch(r"(?:[0-9]{1,19}(?:ms|s|m|h|d|w)){1,6}", text):
+        return None
+    return sum(int(number) * UNITS_MS[unit] for number, unit in re.findall(r"([0-9]{1,19})(ms|s|m|h|d|w)", text))
+
+
+def parse_ms(value: object) -> int:
+    """Parse a time span in milliseconds: an int, text (604800000, "7d", "2d12h", "500ms"), or a timedelta, of which
+    part of a millisecond counts as a whole one.
+
+    Raises ValueError.
+    """
+    if isinstance(value, str) and (found := duration_ms(value.strip())) is not None:
+        return found
+    # As a datetime.timedelta has them: that module is loaded only where a program has one.
+    days, seconds, micros = (getattr(value, name, None) for name in ("days", "seconds", "microseconds"))
+    if type(days) is int and type(seconds) is int and type(micros) is int:
+        return (days * 86_400 + seconds) * 1000 - -micros // 1000
+    try:
+        return parse_int(value)
+    except ValueError:
+        raise ValueError('neither whole milliseconds nor a time such as "7d", "12h" or a timedelta') from None
+
+
 def parse_int(value: object) -> int:
     """Parse a whole number, an int or text. Raises ValueError."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -135,7 +163,7 @@ class Key(NamedTuple):
                 return parse_bool(value)
             if self.unit == "record format":
                 return parse_format_version(value)
-            parse = {"bytes": parse_bytes, "ratio": parse_ratio}.get(self.unit, parse_int)
+            parse = {"bytes": parse_bytes, "ms": parse_ms, "ratio": parse_ratio}.get(self.unit, parse_int)
             number = parse_int(value) if str(value).strip() in map(str, self.besides) else parse(value)
             if not self.low <= number <= self.high and number not in self.besides:
                 raise ValueError("outside its limits")

@@ -72,13 +72,17 @@ class Exposition:
     def collect(self) -> "Iterator[Family]":
         """For prometheus_client's registry.
 
-        That library requires that the names of counters end in _total. Pulsar's do not, so its counters are shown
-        without a type.
+        That library requires that the names of counters end in _total, and adds it to the name of their family.
+        Pulsar's do not end so: they are shown without a type.
         """
         from prometheus_client.metrics_core import Metric as Family
 
         for metric, samples in self.families():
-            family = Family(metric.name, metric.meaning, "unknown" if metric.kind == "counter" else metric.kind)
+            name, kind = metric.name, metric.kind
+            if kind == "counter":
+                name = name.removesuffix("_total")
+                kind = kind if name != metric.name else "unknown"
+            family = Family(name, metric.meaning, kind)
             for labels, value in samples:
                 for name, its_labels, number in _plain(metric.name, labels, value):
                     family.add_sample(name, dict(its_labels), number)

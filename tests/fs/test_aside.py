@@ -130,7 +130,7 @@ def test_a_full_disk_is_told_with_how_many_bytes_to_free(path):
     full = FailingFs(FS, fail_at=1, error=errno.ENOSPC)     # the write after the create
     with pytest.raises(StorageError, match="no space") as caught:
         write_atomically(full, path, b"four", b"five")
-    assert caught.value.hint == "free at least 8 bytes on that file system, and run the same command again"
+    assert caught.value.hint == "free at least 65536 bytes on that file system, and run the same command again"
 
 
 def test_an_old_index_makes_room_for_the_new_one(path, tmp_path):

@@ -275,6 +275,18 @@ def test_times_are_given_as_people_give_them(when, ms):
     assert to_timestamp_ms(when, now_ms=1700000000000) == ms
 
 
+@pytest.mark.parametrize("make", [str, dt.datetime.fromisoformat], ids=["text", "datetime"])
+def test_a_bound_between_two_milliseconds_does_not_reach_the_record_before_it(tmp_path, make):
+    second = dt.datetime(2026, 11, 29, 15, 0, 20, tzinfo=dt.UTC)
+    with seglog.open(tmp_path / "p-0") as log:
+        log.append(b"early", timestamp=second)
+        log.append(b"late", timestamp=second + dt.timedelta(milliseconds=1))
+        bound = make("2026-11-29T15:00:20.000999+00:00")
+        assert [r.value for r in log.read(since=bound)] == [b"late"]
+        assert [r.value for r in log.read(until=bound)] == [b"early"]
+        assert log.offset_for_time(bound).offset == 1
+
+
 @pytest.mark.parametrize("when", ["yesterday", "-2x", "", dt.datetime(2026, 11, 1), True])
 def test_a_time_that_says_nothing_is_refused(when):
     with pytest.raises(InvalidArgumentError):

@@ -161,6 +161,24 @@ def test_a_policy_that_is_kept_with_the_log_is_known(tmp_path):
     assert summary["deleted_segments"] == 3
 
 
+def test_a_log_that_keeps_limits_of_retention_is_pruned_as_its_opening_would_do(tmp_path):
+    path = written(tmp_path / "orders-0")
+    with engine.open(path) as log:
+        log.configure({"retention.bytes": 900})
+        assert log.settings["cleanup.policy"].value == "delete"
+    *_, summary = seglog_json("prune", path, status=1)
+    assert summary["deleted_segments"] == 3
+    assert "0 B" not in seglog("du", tmp_path).stdout
+
+
+def test_traces_of_a_compaction_outweigh_limits_that_are_kept(tmp_path):
+    path = written(tmp_path / "orders-0")
+    with engine.open(path) as log:
+        log.configure({"retention.bytes": 900})
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 5\n")
+    assert "dry run: nothing to do" in seglog("prune", path).stdout
+
+
 def test_traces_of_a_compaction_keep_the_segments(tmp_path):
     path = written(tmp_path / "orders-0")
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 5\n")

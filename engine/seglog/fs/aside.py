@@ -191,11 +191,16 @@ def _no_room(error: StorageError, path: AnyPath, size_bytes: int) -> StorageErro
     )
 
 
+# A file of a few bytes takes a block, and is seldom the last that an opening or a first append writes.
+_OTHER_FILES_BYTES = 64 << 10
+
+
 def _free(size_bytes: int, path: AnyPath) -> str:
     """What to do if `size_bytes` bytes more find no space."""
     free = _free_bytes(path)
     # With a quota the file system has room, and nobody knows how much of it is ours.
     missing = size_bytes if free >= size_bytes else size_bytes - int(free)
+    missing = max(missing, _OTHER_FILES_BYTES)
     return f"free at least {missing} bytes on that file system, and run the same command again"
 
 

@@ -5,11 +5,9 @@ import time
 from operator import index
 from typing import SupportsIndex
 
+from seglog.config import duration_ms
 from seglog.errors import InvalidArgumentError
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_PART = re.compile(r"([0-9]{1,19})(ms|s|m|h|d|w)")
-_FROM_NOW = re.compile(r"([-+])((?:[0-9]{1,19}(?:ms|s|m|h|d|w)){1,6})")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 # As seconds, times from 1973 to 5138; as milliseconds, days of 1970 to 1973. A new record is refused with such a time,
 # too (SANE_TIME_MIN of format.batch): what has one was written by a producer that took seconds for milliseconds.
@@ -42,10 +40,9 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
     text = when.strip()
     if re.fullmatch(r"-?[0-9]{1,19}", text):
         return _checked(int(text), when)
-    if from_now := _FROM_NOW.fullmatch(text):
+    if text[:1] in ("-", "+") and (distance_ms := duration_ms(text[1:])) is not None:
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        distance_ms = _sum_ms(from_now[2])
-        return _checked(now - distance_ms if from_now[1] == "-" else now + distance_ms, when)
+        return _checked(now - distance_ms if text[0] == "-" else now + distance_ms, when)
     try:
         parsed = dt.datetime.fromisoformat(text)
     except ValueError:
@@ -56,8 +53,9 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
 
 
 def to_time_bound_ms(when: Time, *, now_ms: int | None = None) -> int:
-    """As `to_timestamp_ms`, of a time to search by. Raises InvalidArgumentError, also for a number that must be of
-    seconds: as milliseconds it would match all records, or none."""
+    """As `to_timestamp_ms`, of a time to search by: the first millisecond that is not before it. Raises
+    InvalidArgumentError, also for a number that must be of seconds: as milliseconds it would match all records, or
+    none."""
     timestamp_ms = to_timestamp_ms(when, now_ms=now_ms)
     is_number = isinstance(when, SupportsIndex) or (isinstance(when, str) and when.strip().isdecimal())
     if is_number and SECONDS_FROM <= timestamp_ms < SECONDS_UNTIL:
@@ -66,17 +64,16 @@ def to_time_bound_ms(when: Time, *, now_ms: int | None = None) -> int:
             f"a time is a number of milliseconds since 1970, and {when} would be {shown:%Y-%m-%d}",
             hint=f'if it is in seconds, pass {timestamp_ms}000; if you mean that day, pass "{shown:%Y-%m-%d}"',
         )
-    return timestamp_ms
+    return timestamp_ms + _is_between_ms(when)
 
 
-def duration_ms(text: str) -> int | None:
-    """The milliseconds of a duration such as "10m" or "2d1h" (units ms, s, m, h, d, w); None if it is none."""
-    found = _FROM_NOW.fullmatch("+" + text)
-    return None if found is None else _sum_ms(found[2])
-
-
-def _sum_ms(parts: str) -> int:
-    return sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(parts))
+def _is_between_ms(when: Time) -> bool:
+    if isinstance(when, str):
+        try:
+            when = dt.datetime.fromisoformat(when.strip())
+        except ValueError:
+            return False        # a number, or a time from now
+    return isinstance(when, dt.datetime) and when.microsecond % 1000 != 0
 
 
 def _checked(timestamp_ms: int, when: object) -> int:
