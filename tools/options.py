@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from seglog.config import parse_bytes
+from seglog.config import duration_ms, parse_bytes
 from seglog.errors import InvalidArgumentError
 from seglog.frames.typed.kinds import KINDS
 from seglog.ledger.position import Position
-from seglog.reading.times import duration_ms, to_time_bound_ms
+from seglog.reading.times import to_time_bound_ms
 
 from .cli import SourcePath
 
