@@ -44,7 +44,8 @@ INCOMPRESSIBLE_SHARE = 64
 def end_marker(commit: bool, coordinator_epoch: int) -> tuple[bytes, bytes]:
     """Return key and value of the control record that ends a transaction (docs/formats/control_records.md).
 
-    Alone in its batch: `build_batch([end_marker(True, 0)], control=True, transactional=True, producer_id=...)`.
+    Alone in its batch: `build_batch([end_marker(True, 0)], control=True, transactional=True,
+    producer_id=..., producer_epoch=...)`.
     """
     try:
         return struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, coordinator_epoch)
