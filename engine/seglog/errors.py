@@ -296,6 +296,15 @@ class InvalidTxnStateError(SeglogError):
     hint = "end the open transaction first; a producer id is either transactional or not"
 
 
+class SharedLogError(SeglogError):
+    """The call is not for a log that several processes share (attach=True): made twice, as when the owner dies during
+    it, it would do harm, or it needs what only one process can have. Nothing was done."""
+
+    code = "shared_log"
+    exit_status = 2
+    hint = "close the log in all processes, and open it without attach in one of them for this call"
+
+
 class OffsetOutOfRangeError(SeglogError, IndexError):
     """The requested offset is outside [log start offset, log end offset)."""
 
@@ -417,9 +426,9 @@ class LogLockedError(SeglogError):
     code = "locked"
     exit_status = 5
     hint = (
-        "stop that process, and run the same command again; only one process can write a log: in a program, send it "
-        "your records (over a socket or a queue), or give each worker a partition of its own, and read with "
-        "seglog.follow or open_partition, which need no lock"
+        "stop that process, and run the same command again; in a program, pass attach=True to seglog.open in all "
+        "processes that write the log, or give each a partition of its own; read with seglog.follow or open_partition, "
+        "which need no lock"
     )
 
 

@@ -5,6 +5,7 @@ the code that examines or rewrites logs.
 """
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from seglog.clock import Clock
@@ -38,6 +39,7 @@ def open(
     clock: Clock | None = None,
     fs: FileSystem | None = None,
     create: bool = True,
+    attach: bool = False,
 ) -> Log:
     """Open a partition directory such as `data/orders-0` to append to it, and create it if it does not exist.
 
@@ -45,14 +47,21 @@ def open(
     returns (concurrent appends share a sync); "interval": after flush.ms or flush.messages; "never": when the system
     writes them, a segment is full, or flush() or close() is called. `leader_epoch`: the epoch of appended batches; a
     log that has a later epoch continues with that. `clock`, `fs`: for tests. `create=False` refuses if the directory
-    does not exist.
+    does not exist. `attach=True`: several processes share the log if each of them passes it. The first one owns it, the
+    others append through that one; if it ends, another takes over (docs/processes.md).
 
-    Raises what `Log` raises.
+    Raises what `Log` raises; with `attach=True` also UnsupportedForMessageFormatError for a log below format v2.
     """
-    return Log(
-        path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs, create=create,
+    opening = partial(
+        Log, path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs, create=create,
         retention=_expired, maintainer_of=_cleaner_of_its_own, told=settings_beside,
     )
+    if not attach:
+        return opening()
+    late("seglog.attach.shared_log")
+    from seglog.attach.shared_log import SharedLog
+
+    return SharedLog(path, opening, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock)
 
 
 def _expired(log: "LogAge", config: LogConfig, now_ms: int) -> "Verdict":

@@ -17,7 +17,13 @@ PAGE, PLATFORMS = DOCS / "embedding.md", DOCS / "processes.md"
 def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     count, _ = run_examples(PAGE, capsys, printing=True)
-    assert count == 3
+    assert count == 4
+
+
+def test_the_examples_about_processes_print_what_the_page_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    count, _ = run_examples(PLATFORMS, capsys, printing=True)
+    assert count == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")

@@ -75,7 +75,7 @@ def test_a_program_is_told_to_stop_the_broker_too(logs):
             assert e.value.hint.startswith(STOP_IT)
     with held_by("writer", logs / ".lock"), pytest.raises(LogLockedError) as e:
         seglog.open(logs / "orders-0")
-    assert "send it your records" in e.value.hint
+    assert "pass attach=True" in e.value.hint
 
 
 FILLED = """

@@ -4,6 +4,7 @@ Opening may recover a log, which takes time, so a thread of the loop's pool does
 the log is closed as soon as it is open.
 """
 import os
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -14,6 +15,8 @@ from seglog.aio.readers import AsyncFollower, AsyncPartition, AsyncReader
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
 from seglog.fs.files import FileSystem
+from seglog.late_import import late
+from seglog.log.log import Log
 from seglog.loop.home import HomeLoop
 from seglog.opening import open as open_log
 from seglog.reading.arguments import checked_path
@@ -32,15 +35,27 @@ def open(
     clock: Clock | None = None,
     fs: FileSystem | None = None,
     create: bool = True,
+    attach: bool = False,
 ) -> Opening[AsyncLog]:
     """Open a partition directory to append to it. The arguments are those of `seglog.open`."""
     return _opening(
         path,
         partial(
-            open_log, path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs, create=create
+            open_log, path, config=config, fsync=fsync, leader_epoch=leader_epoch, clock=clock, fs=fs, create=create,
+            attach=attach,
         ),
-        AsyncLog,
+        _log_of,
     )
+
+
+def _log_of(log: Log) -> AsyncLog:
+    shared = sys.modules.get("seglog.attach.shared_log")
+    if shared is None or not isinstance(log, shared.SharedLog):
+        return AsyncLog(log)
+    late("seglog.aio.shared_log")
+    from seglog.aio.shared_log import AsyncSharedLog
+
+    return AsyncSharedLog(log)
 
 
 def open_partition(

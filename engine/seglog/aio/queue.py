@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from seglog._kernels.shield import start_thread, work_in_background
 from seglog._kernels.write_gate import Bell
 from seglog.aio.handover import open_by_thread
+from seglog.aio.together import Together
 from seglog.attach.shared_queue import Queue
 from seglog.errors import InvalidArgumentError, LogClosedError
 from seglog.loop.home import HomeLoop, settle
@@ -27,7 +28,6 @@ from seglog.queue.queue import PutCall, QueueStats, _listed
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
@@ -192,8 +192,8 @@ class AsyncQueue:
         queue: Queue = await open_by_thread(home, lambda: Queue(self._path, **self._options))
         self._home = home
         self._opened = queue
-        self._puts = _Together(home, queue._put_all)
-        self._acks: _Together[Job, None] = _Together(home, lambda jobs: _for_all(jobs, queue.ack))
+        self._puts = Together(home, queue._put_all)
+        self._acks: Together[Job, None] = Together(home, lambda jobs: _for_all(jobs, queue.ack))
         self._taker = _Taker(home, queue, lambda jobs: self._settle(queue.release, jobs))
         return self
 
@@ -373,57 +373,6 @@ class AsyncQueue:
             finally:
                 await asyncio.shield(self._home.by_thread(self._opened.close))
                 self._taker.end()
-
-
-class _Together(Generic[Item, Answer]):
-    """Calls that tasks make while a thread works are made together by its next turn. Runs in the loop.
-
-    `work` gets the items in order, and returns an answer for each; an exception as an answer is raised in its task.
-    """
-
-    def __init__(self, home: HomeLoop, work: Callable[[list[Item]], "list[Answer | BaseException]"]) -> None:
-        self._home = home
-        self._work = work
-        self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
-        self._made: list[tuple[Item, asyncio.Future[Answer]]] = []
-        self._is_working = False
-
-    def under_way(self) -> "list[asyncio.Future[Answer]]":
-        """The answers that are still to come."""
-        return [answer for _, answer in (*self._made, *self._waiting)]
-
-    def do(self, item: Item) -> "asyncio.Future[Answer]":
-        self._home.check()
-        answer: asyncio.Future[Answer] = self._home.loop.create_future()
-        self._waiting.append((item, answer))
-        if not self._is_working:
-            # Not at once: other tasks that are ready now come along.
-            self._is_working = True
-            self._home.loop.call_soon(self._begin)
-        return answer
-
-    def _begin(self) -> None:
-        calls = [call for call in self._waiting if not call[1].cancelled()]
-        self._made, self._waiting = calls, []
-        self._is_working = bool(calls)
-        if calls:
-            done = self._home.by_thread(self._work, [item for item, _ in calls])
-            done.add_done_callback(lambda done: self._answer(calls, done))
-
-    def _answer(
-        self, calls: "list[tuple[Item, asyncio.Future[Answer]]]",
-        done: "asyncio.Future[list[Answer | BaseException]]",
-    ) -> None:
-        error = asyncio.CancelledError() if done.cancelled() else done.exception()
-        answers = [error] * len(calls) if error is not None else done.result()
-        for (_, future), answer in zip(calls, answers, strict=True):
-            if future.done():
-                continue
-            if isinstance(answer, BaseException):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
-        self._begin()
 
 
 class _Taker:

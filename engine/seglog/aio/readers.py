@@ -40,6 +40,11 @@ class AsyncReader(OpenHandle, Generic[Blocking]):
         return f"<{type(self).__name__} of {self.blocking!r}>"
 
     @property
+    def _reader(self) -> Blocking:
+        """What reads."""
+        return self.blocking
+
+    @property
     def log_start_offset(self) -> int:
         """The first offset that a reader may see."""
         return self.blocking.log_start_offset
@@ -66,13 +71,13 @@ class AsyncReader(OpenHandle, Generic[Blocking]):
         what was skipped so far with on_corrupt="skip"."""
         asked = ReadArguments(start, stop, since, until, isolation, on_out_of_range, control, None, on_corrupt)
         lost: list[LostRange] = []
-        begin = partial(read_runs, self.blocking, asked, lost)
+        begin = partial(read_runs, self._reader, asked, lost)
         return ReadRecords(self._home, begin, lost, parses_by_thread=on_corrupt != "raise")
 
     def tail(self, n: SupportsIndex, *, isolation: Isolation = "read_uncommitted") -> AsyncRecords:
         """Iterate over the last `n` records with `async for`, as `seglog.Partition.tail` does. Which these are, is
         found when the first one is requested: errors of the call are raised there, too."""
-        begin = partial(tail_runs, self.blocking, n, isolation)
+        begin = partial(tail_runs, self._reader, n, isolation)
         return ReadRecords(self._home, begin, (), parses_by_thread=False)
 
     def __aiter__(self) -> AsyncRecords:
@@ -137,7 +142,7 @@ class GrowingReader(AsyncReader[Growing]):
         IdleTimeoutError is raised. Any number of tasks may follow one log: none of them needs a thread. Raises what
         `Log.follow` raises; if `start` is a time, when the first record is requested.
         """
-        log: Followable = self.blocking
+        log: Followable = self._reader
         begin = partial(Following, log, start, timeout, isolation, on_out_of_range)
         following = begin() if start in ("start", "end") or type(start) is int else None
         return FollowedRecords(

@@ -32,6 +32,7 @@ class Client:
         self._busy.discard(self._main)
         owner = hello.get("owner")
         if not isinstance(owner, str):
+            self._main.close()
             raise ProtocolError("not the answer of a seglog process")
         # Its id, as a holder of jobs.
         self.owner = owner

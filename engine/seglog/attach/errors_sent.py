@@ -11,7 +11,7 @@ def error_sent(error: BaseException) -> dict[str, Any]:
         return {"code": StorageError.code, "what": f"the process that has the queue failed: {error!r}"[:1000]}
     file = error.file if error.file is None else os.fsdecode(error.file)
     return {"code": error.code, "what": error.what, "file": file, "position": error.position,
-            "offset": error.offset, "hint": error.hint}
+            "offset": error.offset, "hint": error.hint, "errno": getattr(error, "errno", None)}
 
 
 def error_received(sent: object) -> SeglogError:
@@ -25,6 +25,8 @@ def error_received(sent: object) -> SeglogError:
     )
     error.position = sent["position"] if type(sent.get("position")) is int else None
     error.offset = sent["offset"] if type(sent.get("offset")) is int else None
+    if isinstance(error, StorageError) and type(sent.get("errno")) is int:
+        error.errno = sent["errno"]
     return error
 
 
