@@ -268,6 +268,7 @@ def test_when_the_owner_is_killed_an_attached_process_takes_over(owner, log, pat
 
 
 def test_a_cursor_of_an_attached_process_stays_valid_when_it_takes_over(owner, log):
+    """And sees what this process appends then, as soon as that returns."""
     with log.cursor("mailer") as cursor:
         owner.does("log.append_many([(None, b'a'), (None, b'b')])")
         wait_for(lambda: log.log_end_offset == 2)
@@ -276,6 +277,9 @@ def test_a_cursor_of_an_attached_process_stays_valid_when_it_takes_over(owner, l
         log.append(b"c")
         cursor.commit(first)
         assert [r.value for r in cursor.read()] == [b"b", b"c"]
+        for n in range(20):
+            log.append(b"%d" % n)
+            assert cursor.lag == 3 + n
 
 
 # What the owner does instead of answering: then what it was asked for is done, and nobody knows.
@@ -291,7 +295,7 @@ APPENDS = {
     "append": (lambda log: log.append(b"v0"), 1, lambda last: last),
     "append_many": (lambda log: log.append_many([(None, b"v%d" % n) for n in range(9)]), 9, lambda last: last),
     "several batches": (
-        lambda log: log.append_many([(None, b"v%d" % n) for n in range(40)], atomic=False), 40, lambda last: last),
+        lambda log: log.append_many([(None, b"v%d" % n) for n in range(400)], atomic=False), 400, lambda last: last),
     "append_batch": (
         lambda log: log.append_batch(seglog.build_batch([(None, b"v0"), (None, b"v1")])), 2, lambda r: r.last_offset),
     "a producer's": (lambda log: log.append_batch(seglog.build_batch(
@@ -302,7 +306,7 @@ APPENDS = {
 @pytest.mark.parametrize("rolls", [False, True])
 @pytest.mark.parametrize("name", APPENDS)
 def test_an_append_whose_answer_dies_with_the_owner_is_appended_once(path, name, rolls):
-    """Also if the log is rolled meanwhile: of the batches before, a producer's snapshot tells the last one only."""
+    """Also if the log is rolled meanwhile, and if a log remembers fewer batches of a producer than the call had."""
     call, count, last_of = APPENDS[name]
     config = {"max.message.bytes": 200}
     opening = f"log = seglog.open(path, attach=True, config={config!r})"
@@ -323,13 +327,13 @@ def test_an_append_of_which_a_part_was_written_when_the_owner_died_is_completed(
         "n = []\n" \
         "def die(self, *args, **options):\n" \
         "    n.append(1)\n" \
-        "    if len(n) == 4: os.kill(os.getpid(), signal.SIGKILL)\n" \
+        "    if len(n) == 15: os.kill(os.getpid(), signal.SIGKILL)\n" \
         "    return a(self, *args, **options)\n" \
         "seglog.Log.append_checked = die"
     with Other(path, opening) as owner, seglog.open(path, attach=True, config=config) as log:
         owner.does(dies)
-        assert log.append_many([(None, b"v%d" % n) for n in range(40)], atomic=False) == 39
-        assert values_of(log) == [b"v%d" % n for n in range(40)]
+        assert log.append_many([(None, b"v%d" % n) for n in range(400)], atomic=False) == 399
+        assert values_of(log) == [b"v%d" % n for n in range(400)]
 
 
 # --- strange ways to use it ----------------------------------------------------------------------

@@ -424,6 +424,14 @@ def test_a_process_waits_for_one_that_opens_the_queue_however_long_that_takes(pa
             owner.answer()
 
 
+def test_a_stranger_who_locks_the_directory_holds_an_opening_up_for_its_patience_only(path, monkeypatch):
+    """Whoever can read a directory can have its flock."""
+    monkeypatch.setattr(shared_handle, "OPENING_S", 0.2)
+    path.mkdir()
+    with local_socket.turn_to_open(path), seglog.Queue(path, attach=True) as jobs:
+        assert jobs.is_owner
+
+
 @pytest.mark.usefixtures("no_collector_hooks")
 def test_an_interrupt_ends_the_wait_for_a_process_that_opens_the_queue(path):
     path.mkdir()

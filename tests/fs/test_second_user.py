@@ -19,6 +19,7 @@ import pytest
 import seglog
 from seglog.attach.channel import SOCKET
 from seglog.attach.errors_sent import error_received
+from seglog.attach.shared_log import SOCKET as SOCKET_OF_LOG
 from seglog.conversion.directory import Options
 from seglog.conversion.in_place import plan_in_place
 from seglog.errors import SeglogError, StorageError
@@ -339,15 +340,32 @@ def test_a_directory_that_others_plant_for_the_socket_is_told(other, shared):
         seglog.Queue(shared / "jobs", attach=True)
 
 
-def test_another_user_who_listens_for_an_owner_hears_nothing(other, shared):
+@pytest.mark.parametrize(("name", "how", "socket_name"), [
+    ("jobs", seglog.Queue, SOCKET), ("orders-0", seglog.open, SOCKET_OF_LOG)])
+def test_another_user_who_listens_for_an_owner_hears_nothing(other, shared, name, how, socket_name):
     """An owner has the lock, and somebody else took its socket's name."""
-    (shared / "jobs").mkdir()
-    (shared / "jobs").chmod(0o777)
-    with seglog.Queue(shared / "jobs"):
-        other.listen(shared / "jobs" / SOCKET)
+    (shared / name).mkdir()
+    (shared / name).chmod(0o777)
+    with how(shared / name):
+        other.listen(shared / name / socket_name)
         with pytest.raises(SeglogError):
-            ask_in_a_process(shared / "jobs")
+            ask_in_a_process(shared / name)
         assert other.heard() == ""
+
+
+@pytest.mark.parametrize("umask", [0, 0o022])
+def test_nobody_else_connects_to_the_socket_of_a_log(other, shared, umask):
+    path = shared / "orders-0"
+    path.mkdir()
+    path.chmod(0o777)
+    os.umask(umask)
+    with seglog.open(path, attach=True) as log:
+        assert stat.S_IMODE((path / SOCKET_OF_LOG).stat().st_mode) == 0o600
+        assert other.connect(path / SOCKET_OF_LOG, "x") == "EACCES"
+        (path / SOCKET_OF_LOG).chmod(0o777)
+        assert f"user {ID}" in other.connect(path / SOCKET_OF_LOG, "")
+        other.connect(path / SOCKET_OF_LOG, raw_frame({"call": "roll"}))
+        assert log.append(b"x") == 0
 
 
 def test_nothing_is_said_to_another_socket_of_ours_that_a_link_leads_to(other, shared):
@@ -365,12 +383,14 @@ def test_nothing_is_said_to_another_socket_of_ours_that_a_link_leads_to(other, s
 
 
 def ask_in_a_process(path):
-    """Attach to a queue in another process, which waits no second for its owner. Raises what that got."""
+    """Attach to a queue, or a log, in another process, which waits no second for its owner. Raises what that got."""
     script = (
-        "import sys, seglog.attach.shared_queue as shared, json\n"
+        "import sys, seglog, json\n"
+        "from seglog.attach import shared_handle\n"
         "from seglog.attach.errors_sent import error_sent\n"
-        "shared._OPENING_S = 1\n"
-        "try: shared.SharedQueue(sys.argv[1], attach=True).stats()\n"
+        "shared_handle.OPENING_S = 1\n"
+        "how = seglog.open if sys.argv[1].endswith('-0') else seglog.Queue\n"
+        "try: how(sys.argv[1], attach=True).stats()\n"
         "except Exception as error: print(json.dumps(error_sent(error)))\n"
     )
     done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, timeout=60, check=True)

@@ -27,6 +27,7 @@ from seglog.errors import (
     StorageError,
 )
 from seglog.fs import local_socket
+from seglog.fs.lock import writer_of
 from seglog.logger import Logger
 from seglog.process_end import PROCESS_END
 
@@ -138,9 +139,13 @@ class SharedHandle(Generic[Opened]):
                 if isinstance(error, ProtocolError):
                     raise
             with local_socket.turn_to_open(self.path) as is_mine:
-                if not is_mine:     # another process opens it so: that may take a recovery
-                    ends = time.monotonic() + patience_s
-                    return None
+                if not is_mine:
+                    # Another process opens it so, which may take a recovery; but whoever can read the directory can
+                    # have that turn, so it counts only while somebody has the lock.
+                    if writer_of(self.path) is not None:
+                        ends = time.monotonic() + patience_s
+                    if time.monotonic() < ends:
+                        return None
                 try:
                     return self._open_owned(gone)
                 except LogLockedError as error:

@@ -75,6 +75,7 @@ _REFUSALS = (
 )
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Appended = TypeVar("Appended")
 
 
 class SentAppend(PendingAppend[Any]):
@@ -368,7 +369,7 @@ class SharedLog(SharedHandle[Log], Log):
             raise misplaced_error(1 + len(misplaced))
         log = self._owned()
         if log is not None:
-            return log._appender.append(value, key, headers, timestamp, wait)
+            return self._told(log, log._appender.append(value, key, headers, timestamp, wait))
         return self._sending().append(value, key, headers, timestamp, wait)
 
     def append_many(    # type: ignore[override]
@@ -376,8 +377,9 @@ class SharedLog(SharedHandle[Log], Log):
     ) -> int | PendingAppend[int]:
         """As Log.append_many."""
         log = self._owned()
-        appender = self._sending() if log is None else log._appender
-        return appender.append_many(records, atomic, wait)
+        if log is not None:
+            return self._told(log, log._appender.append_many(records, atomic, wait))
+        return self._sending().append_many(records, atomic, wait)
 
     def append_columns(     # type: ignore[override]
         self, columns: object = None, *, timestamps: object = None, keys: object = None, values: object = None,
@@ -385,9 +387,10 @@ class SharedLog(SharedHandle[Log], Log):
     ) -> int | PendingAppend[int]:
         """As Log.append_columns."""
         log = self._owned()
-        appender = self._sending() if log is None else log._appender
         named = {"timestamp": timestamps, "key": keys, "value": values, "headers": headers}
-        return appender.append_columns(columns, named, wait)
+        if log is not None:
+            return self._told(log, log._appender.append_columns(columns, named, wait))
+        return self._sending().append_columns(columns, named, wait)
 
     def append_batch(   # type: ignore[override]
         self, raw: "Buffer", *, assign_offsets: bool = True, leader_epoch: int | None = None,
@@ -416,7 +419,7 @@ class SharedLog(SharedHandle[Log], Log):
             what = f"batches of format v{batch[MAGIC_POS]}" if is_old else "transactions"
             raise SharedLogError(f"{what} are not for a log that was opened with attach=True", file=self.path)
         if log is not None:
-            return log.append_batch(batch, wait=True) if wait else log.append_batch(batch, wait=False)
+            return self._told(log, log._appender.append_batch(batch, True, None, wait))
         # (As an owner would find out, before the batch is given a number.)
         check(batch)
         if producer_of(batch)[0] < 0:
@@ -424,6 +427,14 @@ class SharedLog(SharedHandle[Log], Log):
         else:
             [result] = self._ask_to_append([batch], wait)
         return result if wait else SentAppend(result, next(self._numbers))
+
+    def _told(self, log: Log, appended: Appended) -> Appended:
+        """What this process appended as the owner. What it opened while it was attached, a cursor for example, still
+        reads the files, and sees that from now on."""
+        if self._follower is not None:
+            tail = log._tail
+            tail.live.publish(tail.shown, tail.last_stable_offset)
+        return appended
 
     def _sending(self) -> "SentAppender":
         sender = self._sender
@@ -477,7 +488,7 @@ class SharedLog(SharedHandle[Log], Log):
         wait=False. Returns what each would return with wait=True, or the error that it would raise."""
         log = self._owned()
         if log is not None:
-            return _appended_here(log, calls)
+            return self._told(log, _appended_here(log, calls))
         sending = self._sending()
         gathering = _Gathering(self, sending.config)
         answers: list[Any] = []
