@@ -32,3 +32,12 @@ def test_every_benchmark_runs_and_reports(tmp_path):
     assert len(run["results"]) >= 17
     assert all(r["ratio"] > 0 for r in run["results"])
     assert {"commit", "cores", "date", "load", "load_at_end", "processor", "versions"} <= run["machine"].keys()
+
+
+def test_a_crowd_of_clients_is_served_and_reported():
+    done = subprocess.run(
+        [sys.executable, "-m", "benches.crowd", "--topics", "6", "--groups", "2", "--seconds", "0.5"],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=True)
+    name, connections, *figures = (cell.strip() for cell in done.stdout.splitlines()[-1].strip("|").split("|"))
+    assert (name, connections) == ("seglog", "28")      # two of each member, two that make things, six producers
+    assert all(float(figure) > 0 for figure in figures)
