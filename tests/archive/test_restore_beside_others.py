@@ -1,4 +1,5 @@
 """Restores into a log dir that others use at the same time: another restore, a writer, a broker, a server."""
+import re
 import subprocess
 import sys
 
@@ -151,3 +152,24 @@ def test_a_killed_run_is_not_continued_up_to_another_end(store, in_memory):
     done = seglog.restore(store, back, topics=TOPICS, until_offset=5)
     assert done.found_whole == ["bills-0"]
     assert ends(back) == dict.fromkeys(TOPICS, 5)
+
+
+def test_a_killed_run_up_to_a_time_before_now_can_be_finished(store, in_memory):
+    """`--until -1h` is another time in each run: the refusal tells which one it was."""
+    back = in_memory / "back"
+
+    class KilledError(Exception):
+        pass
+
+    def killed(done_bytes, total_bytes):
+        if (back / "bills-0").exists():
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        seglog.restore(store, back, topics=TOPICS, until="-1h", progress=killed)
+    again = restore_by_command(store, back, *(f"--topic={topic}" for topic in TOPICS), "--until=-1h")
+    assert again.returncode == 2
+    until = re.search(r"--until ([0-9]{13})\b", again.stderr)[1]
+    again = restore_by_command(store, back, *(f"--topic={topic}" for topic in TOPICS), f"--until={until}")
+    assert again.returncode == 0, again.stderr
+    assert ends(back) == dict.fromkeys(TOPICS, 20)

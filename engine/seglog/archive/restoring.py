@@ -309,7 +309,7 @@ def _journal_of(
             what = f"the snapshot {before}" if before != snapshot.id else "this snapshot up to another end"
             raise InvalidArgumentError(
                 f"a restore of {what} was begun here", file=target,
-                hint=f"finish it with --snapshot {before} and its --until, if it had one, or choose another target",
+                hint=f"finish it with --snapshot {before}{_end_options(until)}, or choose another target",
             )
         if is_other:
             begun, filled = [], {}
@@ -334,6 +334,16 @@ def _journal(body: dict[str, object]) -> tuple[str, list[str], dict[str, int], o
 
 def _end_to_json(end: RestoreEnd | None) -> list[int | None] | None:
     return None if end is None else [end.time_ms, end.offset]
+
+
+def _end_options(end: object) -> str:
+    """The options of an end in a journal. In milliseconds: who passed a time before now cannot know which it was."""
+    match end:
+        case [int(time_ms), None]:
+            return f" --until {time_ms}"
+        case [None, int(offset)]:
+            return f" --until-offset {offset}"
+    return ", without --until"
 
 
 def _check_free(target: Path, parts: list[str], *, adopt: bool) -> None:
