@@ -705,3 +705,60 @@ def test_a_damaged_journal_is_mended_for_all_subscriptions(path):
     with seglog.Topic(path, clock=clock, recover=True) as topic:
         for name in ("one", "two"):
             assert b"a2" in values(topic.subscribe(name).get_many(10, timeout=0))
+
+
+# --- left behind, and ended from another thread --------------------------------------------------
+
+
+def test_a_topic_that_nobody_has_any_more_lets_its_directory_go(path):
+    # In a process of its own, where nothing but this program has it.
+    program = """
+import gc, sys, seglog
+topic = seglog.Topic(sys.argv[1])
+consumer = topic.subscribe("s", kind="key_shared", start="earliest")
+topic.publish(b"x", key="a")
+assert consumer.get(0).value == b"x"
+del topic, consumer
+gc.collect()
+with seglog.Topic(sys.argv[1]) as topic:
+    assert topic.subscriptions == ["s"]
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program, str(path)], check=True, timeout=60)
+
+
+def test_a_loop_ends_when_its_subscription_is_removed(topic, monkeypatch):
+    consumer, ended = topic.subscribe("s"), threading.Event()
+    unsubscribe = topic._unsubscribe
+
+    def remove(name, number):
+        unsubscribe(name, number)
+        ended.wait(10)      # the thread that waits is faster than this one
+
+    monkeypatch.setattr(topic, "_unsubscribe", remove)
+    errors = []
+
+    def loop():
+        try:
+            assert list(consumer) == []
+        except BaseException as error:
+            errors.append(error)
+        ended.set()
+
+    worker = threading.Thread(target=loop)
+    worker.start()
+    consumer.unsubscribe()
+    worker.join(10)
+    assert errors == []
+
+
+def test_a_producer_cannot_have_a_name_of_those_without_one(path, clock):
+    with seglog.Topic(path, clock=clock) as topic:
+        with pytest.raises(InvalidArgumentError, match="messages without a producer have such names"):
+            topic.producer("seglog-0123456789ab")
+        assert topic.producer("seglog-0123456789abc").publish(b"x", sequence_id=1) is not None
+
+
+@pytest.mark.parametrize("name", [["x"], {}, None, 3])
+def test_what_is_no_name_is_refused_when_it_is_to_be_removed(topic, name):
+    with pytest.raises(InvalidArgumentError, match="there is no subscription"):
+        topic.unsubscribe(name)

@@ -137,12 +137,13 @@ class Consumer(JobTaker):
         return False
 
     def __iter__(self) -> Iterator[Message]:
-        """Take messages one after another, waiting for each, until the consumer or the topic is closed."""
+        """Take messages one after another, waiting for each, until the consumer or the topic is closed, or the
+        subscription removed."""
         while True:
             try:
                 message = self.get()
             except LogClosedError:
-                if self._is_closed or self._topic.closed:
+                if self._is_closed or self._topic.closed or self._lane.is_removed:
                     return
                 raise
             if message is not None:

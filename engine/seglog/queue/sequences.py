@@ -20,7 +20,7 @@ from seglog.topic.delayed_index import DAMAGED, DEDUPLICATION_CURSOR
 # Entries between two times at which the state is stored. (brokerDeduplicationEntriesInterval)
 SNAPSHOT_ENTRIES = 1000
 # Names that seglog gives to messages of no named producer: see DelayedDelivery.
-_UNNAMED = re.compile(r"seglog-[0-9a-f]{12}")
+UNNAMED = re.compile(r"seglog-[0-9a-f]{12}")
 _READ = 100
 
 
@@ -68,7 +68,7 @@ class Sequences:
             metadata = entry.entry.metadata
         except CorruptRecordError:
             return
-        if not _UNNAMED.fullmatch(metadata.producer_name):
+        if not UNNAMED.fullmatch(metadata.producer_name):
             reached = max(metadata.sequence_id, metadata.highest_sequence_id)
             self.last[metadata.producer_name] = max(reached, self.last.get(metadata.producer_name, -1))
 

@@ -62,7 +62,7 @@ class SubscriptionLane(Lane):
         # The consumers that are open, by their numbers, in the order in which they came. One that nobody has any more
         # without having closed it is gone, too.
         self.consumers: dict[int, weakref.ref[object]] = {}
-        self._is_removed = False
+        self.is_removed = False
         self._clear()
         self._clear_keys()
         self._take_leases()
@@ -375,7 +375,7 @@ class SubscriptionLane(Lane):
         return counts
 
     def check(self) -> None:
-        if self._is_removed:
+        if self.is_removed:
             raise LogClosedError(f"the subscription {self.name} was removed", file=self.managed_ledger.path)
         super().check()
 
@@ -386,7 +386,7 @@ class SubscriptionLane(Lane):
 
     def remove(self) -> None:
         """The same, of a subscription that is removed: another may get its number in the journal."""
-        self._is_removed = True
+        self.is_removed = True
         self.close()
         self._changed.notify()
         self.turn.notify()

@@ -15,6 +15,7 @@ A queue is a topic with one shared subscription; both are made of lanes (queue.l
 """
 import os
 import random
+import weakref
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ from seglog.queue.message import Message
 from seglog.queue.options import checked_options, time_ms
 from seglog.queue.producer import TopicProducer
 from seglog.queue.queue import LEDGER_MB, TOPIC, checked_at, parts_of
-from seglog.queue.sequences import Sequences
+from seglog.queue.sequences import UNNAMED, Sequences
 from seglog.queue.subscription import Kind, SubscriptionLane
 from seglog.topic.compacted_reader import TopicMessage, read_compacted
 from seglog.topic.delayed_index import DEDUPLICATION_CURSOR, INNER_CURSORS
@@ -118,8 +119,7 @@ class Topic(OpenHandle):
         self._home = JournaledLedger(
             self.path, config=ledger_config, delayed=delayed, fsync=fsync, fs=fs, clock=self._clock
         )
-        # (The dictionary alone: it does not keep this alive.)
-        self._wake = partial(_wake_all, self._subscriptions)
+        self._wake = _weak_waker(self)
         try:
             shielded(self._open, recover)
         except LogLockedError as error:
@@ -233,6 +233,11 @@ class Topic(OpenHandle):
         """
         if not isinstance(name, str) or not name or not _is_utf8(name):
             raise InvalidArgumentError(f"the name of a producer must be text, not {repr(name)[:80]}")
+        if UNNAMED.fullmatch(name):
+            raise InvalidArgumentError(
+                f"a producer cannot be called {name!r}: messages without a producer have such names",
+                hint="choose a name of another form than `seglog-` and 12 hexadecimal digits",
+            )
         with self._producing:
             self._check()
             if name in self._producers:
@@ -333,9 +338,10 @@ class Topic(OpenHandle):
     def _unsubscribe(self, name: str, number: int | None) -> None:
         with self._lock:
             self._check()
-            home, lane = self._home, self._subscriptions.get(name)
-            if name in INNER_CURSORS or name not in home.managed_ledger.cursors:
+            is_name = isinstance(name, str) and name not in INNER_CURSORS
+            if not is_name or name not in self._home.managed_ledger.cursors:
                 raise InvalidArgumentError(f"there is no subscription {repr(name)[:80]}", file=self.path)
+            lane = self._subscriptions.get(name)
             if lane is not None and lane.consumers.keys() - {number}:
                 raise SubscriptionBusyError(
                     f"subscription {name!r} has {len(lane.consumers)} consumers", file=self.path,
@@ -436,10 +442,17 @@ class Topic(OpenHandle):
         self.close()
 
 
-def _wake_all(subscriptions: dict[str, SubscriptionLane]) -> None:
-    for lane in list(subscriptions.values()):
-        lane._changed.notify()
-        lane.turn.notify()
+def _weak_waker(topic: Topic) -> Callable[[], None]:
+    """Wakes all who wait for messages of the topic, without keeping it alive: the clock has this until it is closed."""
+    found = weakref.ref(topic)
+
+    def wake() -> None:
+        there = found()
+        for lane in [] if there is None else list(there._subscriptions.values()):
+            lane._changed.notify()
+            lane.turn.notify()
+
+    return wake
 
 
 def _compacted(message: TopicMessage) -> CompactedMessage:
