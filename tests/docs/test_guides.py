@@ -8,7 +8,9 @@ from support.pages import run_examples
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "examples"), [("serve.md", 2), ("serving.md", 1), ("delayed.md", 1), ("backup.md", 3)])
+@pytest.mark.parametrize(("page", "examples"), [
+    ("serve.md", 2), ("serving.md", 1), ("delayed.md", 1), ("backup.md", 3),
+])
 def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys, page, examples):
     monkeypatch.chdir(tmp_path)
     count, _ = run_examples(DOCS / page, capsys)
