@@ -376,6 +376,35 @@ def test_a_seek_forgets_what_was_delivered_durably(path, clock):
         assert [(one.value, one.attempt) for one in got] == [(b"a1", 1), (b"a2", 1), (b"a3", 1)]
 
 
+def test_a_seek_past_a_delayed_message_leaves_it_out(topic, clock):
+    topic.publish(b"later", delay=60)
+    topic.publish(b"soon", delay=20)
+    consumer = topic.subscribe("s", start="earliest")
+    assert consumer.get(timeout=0) is None
+    consumer.seek(1)
+    stats = consumer.stats()
+    assert (stats.backlog, stats.delayed) == (1, 1)
+    clock.advance(60_000)
+    assert values(consumer.get_many(9, timeout=0)) == [b"soon"]
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_seek_back_finds_a_delayed_message_again(path, clock, is_shared):
+    with seglog.Topic(path, clock=clock, config={"enableShareDelayedMessageIndex": is_shared}) as topic:
+        topic.publish(b"later", delay=60)
+        topic.publish(b"now")
+        topic.publish(b"next")
+        one, other = (topic.subscribe(name, start="earliest", lease=600) for name in ("one", "other"))
+        other.seek(1)
+        one.seek(1)
+        other.seek(0)
+        assert values(other.get_many(9, timeout=0)) == [b"now", b"next"]
+        for message in one.get_many(9, timeout=0):
+            message.ack()
+        clock.advance(60_000)
+        assert values(other.get_many(9, timeout=0)) == [b"later"]
+
+
 def test_unsubscribe(path, clock):
     with seglog.Topic(path, clock=clock) as topic:
         fill(topic, "a1")

@@ -219,6 +219,12 @@ class DelayedIndex:
                     if self._is_over(Position(ledger_id, entry_id)):
                         self.tracker.forget(ledger_id, entry_id)
 
+    def cursor_moved(self) -> None:
+        """A cursor was moved, back or ahead, which is no acknowledgement: forget what all of them have passed now."""
+        with self.lock:
+            self._least, self._forgotten_to = None, EARLIEST
+            self._forget_acknowledged()
+
     # --- readers -----------------------------------------------------------------------------
 
     def join(self, reader: Reader) -> None:

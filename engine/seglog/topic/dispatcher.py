@@ -341,6 +341,7 @@ class Dispatcher:
             self._read_again()
             self._replay.clear()
             self._taken.clear()
+            self._index.cursor_moved()
             self._index.offer_relocated()
             self._changed.notify()
 
