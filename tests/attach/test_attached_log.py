@@ -14,7 +14,7 @@ import pytest
 
 import seglog
 import seglog.aio
-from seglog.attach import shared_handle
+from seglog.attach import shared_handle, shared_log
 from seglog.attach.shared_log import SOCKET, SharedLog
 from seglog.errors import (
     ForkedHandleError,
@@ -334,6 +334,70 @@ def test_an_append_of_which_a_part_was_written_when_the_owner_died_is_completed(
         owner.does(dies)
         assert log.append_many([(None, b"v%d" % n) for n in range(400)], atomic=False) == 399
         assert values_of(log) == [b"v%d" % n for n in range(400)]
+
+
+def test_a_producers_next_epoch_is_not_taken_for_the_one_before(owner, log, path):
+    """Its sequence numbers begin with 0 again. Another process appended the epoch before."""
+    with Other(path, OPENING) as other:
+        other.does(
+            "log.append_batch(seglog.build_batch([(None, b'0')], producer_id=7, producer_epoch=0, base_sequence=0))")
+        owner.does("def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)\nseglog.Log.append_checked = die")
+        batch = seglog.build_batch([(None, b"1")], producer_id=7, producer_epoch=1, base_sequence=0)
+        assert log.append_batch(batch) == (1, 1, False)
+        assert values_of(log) == [b"0", b"1"]
+
+
+def gathered(path, config, sizes):
+    """What tasks are told that append values of these sizes together, and the sizes in the log."""
+    async def append():
+        async with seglog.aio.open(path, attach=True, config=config) as log:
+            told = await asyncio.gather(*(log.append(bytes(size)) for size in sizes), return_exceptions=True)
+            return [one if isinstance(one, int) else type(one) for one in told]
+
+    told = asyncio.run(append())
+    with seglog.open_partition(path) as partition:
+        return told, [len(record.value) for record in partition.read()]
+
+
+def test_a_task_whose_record_does_not_fit_into_a_frame_does_not_repeat_the_frames_before(owner, path, monkeypatch):
+    monkeypatch.setattr(shared_log, "FRAME_BYTES", 1000)
+    monkeypatch.setattr(shared_log, "VALUES_BYTES_MAX", 2000)
+    told, sizes = gathered(path, None, [800, 801, 4000, 802])
+    assert told == [0, 1, RecordTooLargeError, 2]
+    assert sizes == [800, 801, 802]
+
+
+def test_tasks_whose_records_the_next_owner_refuses_do_not_repeat_what_the_last_one_wrote(path):
+    with Other(path, "log = seglog.open(path, attach=True)") as owner:
+        owner.does(
+            "a = seglog.Log.append_checked\n"
+            "n = []\n"
+            "def die(self, *args, **options):\n"
+            "    n.append(1)\n"
+            "    if len(n) == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "    return a(self, *args, **options)\n"
+            "seglog.Log.append_checked = die")
+        told, sizes = gathered(path, {"max.message.bytes": 300}, [10, 11, 900, 12])
+    assert told == [0, 1, RecordTooLargeError, 2]
+    assert sizes == [10, 11, 12]
+
+
+def test_batches_and_records_of_one_loop_keep_the_order_of_the_calls(owner, path):
+    async def append():
+        async with seglog.aio.open(path, attach=True) as log:
+            batch = seglog.build_batch([(None, b"1")])
+            return await asyncio.gather(
+                log.append(b"0"), log.append_batch(batch), log.append(b"2"), log.append(b"3"), log.append_batch(batch))
+
+    assert asyncio.run(append()) == [0, (1, 1, False), 2, 3, (4, 4, False)]
+
+
+@pytest.mark.parametrize("is_owner", [True, False])
+def test_a_closed_log_still_says_what_it_was(path, is_owner):
+    with Other(path, "" if is_owner else OPENING):
+        with seglog.open(path, attach=True, config={"max.message.bytes": 2000}) as log:
+            assert log.is_owner is is_owner
+        assert (log.topic, log.partition, log.config.max_message_bytes) == ("orders", 0, 2000 if is_owner else 1048588)
 
 
 # --- strange ways to use it ----------------------------------------------------------------------

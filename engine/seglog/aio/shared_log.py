@@ -11,7 +11,7 @@ from seglog.aio.log import AsyncLog
 from seglog.aio.one_by_one import OneByOne
 from seglog.aio.readers import GrowingReader
 from seglog.aio.together import Together
-from seglog.attach.shared_log import SharedLog
+from seglog.attach.shared_log import SharedLog, Whole
 from seglog.errors import LogClosedError
 from seglog.log.append import AppendResult, LogAppender, PendingAppend, listed_headers
 from seglog.loop.home import settle
@@ -36,7 +36,7 @@ class AsyncSharedLog(AsyncLog):
         GrowingReader.__init__(self, blocking)
         self._changes = OneByOne(self._home)
         self._is_closing = False
-        self._appends: Together[Callable[[LogAppender], Any], int] = Together(self._home, blocking._append_all)
+        self._appends: Together[Callable[[LogAppender], Any] | Whole, Any] = Together(self._home, blocking._append_all)
 
     @property
     def _reader(self) -> Any:
@@ -51,9 +51,10 @@ class AsyncSharedLog(AsyncLog):
             raise misplaced_error(1 + len(misplaced))
         if type(headers) is not tuple:
             headers = listed_headers(headers)
-        return await self._append(lambda appender: appender.append(value, key, headers, timestamp, False))
+        offset: int = await self._append(lambda appender: appender.append(value, key, headers, timestamp, False))
+        return offset
 
-    async def _append(self, call: Callable[[LogAppender], Any]) -> int:
+    async def _append(self, call: Callable[[LogAppender], Any] | Whole) -> Any:
         if self._is_closing:
             raise LogClosedError("the log was closed", file=self.blocking.path)
         return await self._appends.do(call)
@@ -62,7 +63,8 @@ class AsyncSharedLog(AsyncLog):
         """As AsyncLog.append_many."""
         if isinstance(records, Iterable) and not isinstance(records, list | tuple):
             records = list(records)     # they may be read twice
-        return await self._append(lambda appender: appender.append_many(records, atomic, False))
+        offset: int = await self._append(lambda appender: appender.append_many(records, atomic, False))
+        return offset
 
     async def append_columns(
         self, columns: object = None, *, timestamps: object = None, keys: object = None, values: object = None,
@@ -70,7 +72,8 @@ class AsyncSharedLog(AsyncLog):
     ) -> int:
         """As AsyncLog.append_columns."""
         named = {"timestamp": timestamps, "key": keys, "value": values, "headers": headers}
-        return await self._append(lambda appender: appender.append_columns(columns, named, False))
+        offset: int = await self._append(lambda appender: appender.append_columns(columns, named, False))
+        return offset
 
     async def append_batch(
         self, raw: "Buffer", *, assign_offsets: bool = True, leader_epoch: int | None = None,
@@ -78,10 +81,10 @@ class AsyncSharedLog(AsyncLog):
     ) -> AppendResult:
         """As SharedLog.append_batch."""
         append: Callable[..., Any] = self.blocking.append_batch
-        result: AppendResult = await self._changes.do(partial(
+        result: AppendResult = await self._append(Whole(partial(
             append, raw, assign_offsets=assign_offsets, leader_epoch=leader_epoch,
             from_coordinator=from_coordinator,
-        ))
+        )))
         return result
 
     async def durable(self, written: PendingAppend[Any]) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from seglog._kernels.batch_survey import first_with_producer
 from seglog.attach.channel import Header
+from seglog.attach.errors_sent import error_sent
 from seglog.attach.sent_batches import producer_of
-from seglog.errors import ProtocolError
+from seglog.errors import ProtocolError, SeglogError
 from seglog.format.batch_layout import CONTROL_BIT, LOW_ATTRIBUTES_POS, MAGIC_POS, TRANSACTIONAL_BIT, V2_HEADER_SIZE
 from seglog.log.append import AppendResult
 from seglog.log.log import Log
@@ -68,7 +69,8 @@ class LogDesk:
     # --- calls -------------------------------------------------------------------------------
 
     def _append(self, header: Header, values: list[bytes]) -> Answer:
-        """Append encoded batches, in this order: all are checked before the first one is written."""
+        """Append encoded batches, in this order: all are checked before the first one is written. `refused` in the
+        answer: the error of those that have no result, where an earlier owner wrote the others."""
         since = header.get("since")
         if not 1 <= len(values) <= _BATCHES_MAX or type(since) is not int or not 0 <= since < 2**62:
             raise ProtocolError("an append must have batches, and an offset that they come after")
@@ -79,7 +81,13 @@ class LogDesk:
                 raise ProtocolError("a batch must not be of a transaction")
         log, tail = self.log, self.log._tail
         done = self._found(values, since) if header.get("is_again") is True else []
-        checked = [log.check_batch(value) for value in values[len(done) :]]
+        refused: dict[str, Any] = {}
+        try:
+            checked = [log.check_batch(value) for value in values[len(done) :]]
+        except SeglogError as error:
+            if not done:
+                raise
+            checked, refused = [], {"refused": error_sent(error)}
         number = tail.number
         for batch in checked:
             written = log.append_checked(batch, wait=False)
@@ -88,13 +96,14 @@ class LogDesk:
         tail.acknowledge(number, header.get("wait") is not False)
         # Before the answer: the process that asked reads the files, and sees its records from now on.
         tail.live.publish(tail.shown, tail.last_stable_offset)
-        return {"results": [[result.first_offset, result.last_offset, result.is_duplicate] for result in done]}, []
+        results = [[result.first_offset, result.last_offset, result.is_duplicate] for result in done]
+        return {"results": results, **refused}, []
 
     def _found(self, values: list[bytes], since: int) -> list[AppendResult]:
         """The batches that are in the log already, because an owner died, or closed the log, before it answered."""
         log = self.log
         wanted = {producer_of(value): number for number, value in enumerate(values)}
-        if not any(producer_id in log._tail.producers for producer_id, _ in wanted):
+        if not any(producer_id in log._tail.producers for producer_id, *_ in wanted):
             return []
         log.flush()     # so that all of them can be read
         found: dict[int, AppendResult] = {}
@@ -102,7 +111,7 @@ class LogDesk:
             slot = first_with_producer(table)
             while slot >= 0:
                 batch = table[slot]
-                number = wanted.get((batch.producer_id, batch.base_sequence))
+                number = wanted.get((batch.producer_id, batch.producer_epoch, batch.base_sequence))
                 if number is not None and not batch.is_control:
                     found[number] = AppendResult(batch.base_offset, batch.last_offset)
                 slot = first_with_producer(table, slot + 1)

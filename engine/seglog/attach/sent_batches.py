@@ -19,6 +19,7 @@ from seglog.format.batch_layout import (
     COUNT_POS,
     CRC_POS,
     LAST_OFFSET_DELTA_POS,
+    PRODUCER_EPOCH_POS,
     PRODUCER_ID_POS,
 )
 
@@ -68,9 +69,10 @@ def span_of(batch: "bytes | bytearray | memoryview") -> int:
     return int.from_bytes(batch[LAST_OFFSET_DELTA_POS : LAST_OFFSET_DELTA_POS + 4], "big", signed=True) + 1
 
 
-def producer_of(batch: "bytes | memoryview") -> tuple[int, int]:
-    """The producer id and the base sequence of a v2 batch."""
+def producer_of(batch: "bytes | memoryview") -> tuple[int, int, int]:
+    """The producer id, its epoch and the base sequence of a v2 batch."""
     return (
-        int.from_bytes(batch[PRODUCER_ID_POS : PRODUCER_ID_POS + 8], "big", signed=True),
+        int.from_bytes(batch[PRODUCER_ID_POS:PRODUCER_EPOCH_POS], "big", signed=True),
+        int.from_bytes(batch[PRODUCER_EPOCH_POS:BASE_SEQUENCE_POS], "big", signed=True),
         int.from_bytes(batch[BASE_SEQUENCE_POS:COUNT_POS], "big", signed=True),
     )

@@ -14,13 +14,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, NoReturn, TypeVar, cast, get_args
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.quick_lock import QuickLock
 from seglog._kernels.shield import start_thread, work_in_background
 from seglog.attach.channel import FRAME_BYTES, FRAME_JOBS, VALUES_BYTES_MAX, Header
 from seglog.attach.client import Client
+from seglog.attach.errors_sent import error_received
 from seglog.attach.log_desk import LogDesk
 from seglog.attach.sent_batches import OwnProducer, producer_of, span_of
 from seglog.attach.server import DeskServer
@@ -127,6 +128,8 @@ class SharedLog(SharedHandle[Log], Log):
         self._clock = clock or SystemClock()
         self._now_ms = self._clock.now_ms
         self._follower: Follower | None = None
+        # What says which log it is, also when that is closed.
+        self._described: Log | Follower
         self._greeting: Header = {}
         # Made again by each owner that this process attaches to.
         self._sender: SentAppender | None = None
@@ -160,7 +163,9 @@ class SharedLog(SharedHandle[Log], Log):
                     file=self.path, hint="open it in one process, or convert it to v2",
                 )
             desk = LogDesk(log, self._holder, self._options)
-            return Owner(log, desk, DeskServer(self.path, SOCKET, desk))
+            owner = Owner(log, desk, DeskServer(self.path, SOCKET, desk))
+            self._described = log
+            return owner
         except BaseException:
             log.close()
             raise
@@ -189,7 +194,7 @@ class SharedLog(SharedHandle[Log], Log):
             follower = Follower(self.path, config=known)
             follower._now_ms = self._now_ms
         follower._syncs_cursors = fsync != "never"
-        self._follower, self._greeting = follower, greeting
+        self._follower, self._greeting, self._described = follower, greeting, follower
         self._known_end = max(self._known_end, end)
         self._sender = SentAppender(self, known)
         differing = [
@@ -229,17 +234,17 @@ class SharedLog(SharedHandle[Log], Log):
     @property
     def topic(self) -> str:     # type: ignore[override]
         """The topic in the directory's name."""
-        return self._reader().topic
+        return self._described.topic
 
     @property
     def partition(self) -> int:     # type: ignore[override]
         """The partition in the directory's name."""
-        return self._reader().partition
+        return self._described.partition
 
     @property
     def config(self) -> LogConfig:      # type: ignore[override]
         """The owner's configuration, as of when this process attached."""
-        return self._reader().config
+        return self._described.config
 
     @property
     def fsync(self) -> Fsync:       # type: ignore[override]
@@ -425,7 +430,9 @@ class SharedLog(SharedHandle[Log], Log):
         if producer_of(batch)[0] < 0:
             [result] = self._send([batch], wait)
         else:
-            [result] = self._ask_to_append([batch], wait)
+            results: list[AppendResult] = []
+            self._ask_to_append([batch], wait, results)
+            [result] = results
         return result if wait else SentAppend(result, next(self._numbers))
 
     def _told(self, log: Log, appended: Appended) -> Appended:
@@ -442,21 +449,27 @@ class SharedLog(SharedHandle[Log], Log):
             raise LogClosedError("the log was closed", file=self.path)
         return sender
 
-    def _send(self, batches: "Sequence[Buffer]", wait: bool) -> list[AppendResult]:
-        """Have the owner append batches, with numbers by which a later owner finds them."""
-        found: list[AppendResult] = []
+    def _send(
+        self, batches: "Sequence[Buffer]", wait: bool, found: "list[AppendResult] | None" = None
+    ) -> list[AppendResult]:
+        """Have the owner append batches, with numbers by which a later owner finds them. `found`: the results are added
+        to it; if it raises one of _REFUSALS, the batches that have none are not in the log."""
+        if found is None:
+            found = []
         for piece in _in_frames(batches):
             count = sum(span_of(batch) for batch in piece)
             producer = self._taken_producer(count)
+            results: list[AppendResult] = []
             try:
-                results = self._ask_to_append(producer.stamped(piece), wait)
+                self._ask_to_append(producer.stamped(piece), wait, results)
             except _REFUSALS:
                 if len(piece) == 1:
                     self._own_producers.append(producer)
                 raise
+            finally:
+                found += (AppendResult(first, last) for first, last, _ in results)
             producer.went(count)
             self._own_producers.append(producer)
-            found += (AppendResult(first, last) for first, last, _ in results)
         return found
 
     def _taken_producer(self, count: int) -> OwnProducer:
@@ -466,26 +479,37 @@ class SharedLog(SharedHandle[Log], Log):
             return OwnProducer()
         return producer if producer.has_room_for(count) else OwnProducer()
 
-    def _ask_to_append(self, values: list[bytes], wait: bool) -> list[AppendResult]:
+    def _ask_to_append(self, values: list[bytes], wait: bool, results: list[AppendResult]) -> None:
+        """Add a result for each to `results`; if it raises, those that an earlier owner wrote may be there."""
         if not wait:
             self._is_unsynced = True
         answer, _ = self._ask({"call": "append", "since": self._known_end, "wait": wait}, values)
         try:
-            results = [AppendResult(first, last, is_duplicate) for first, last, is_duplicate in answer["results"]]
-            if len(results) != len(values) or not all(
+            told = [AppendResult(first, last, is_duplicate) for first, last, is_duplicate in answer["results"]]
+            refused = answer.get("refused")
+            if (not 0 < len(told) < len(values) if refused is not None else len(told) != len(values)) or not all(
                 type(one.first_offset) is int and type(one.last_offset) is int and type(one.is_duplicate) is bool
-                for one in results
+                for one in told
             ):
                 raise ValueError
         except (KeyError, TypeError, ValueError):
             raise ProtocolError("the answer to an append must have offsets for each batch") from None
+        results += told
         with self._lock:
-            self._known_end = max(self._known_end, results[-1].last_offset + 1)
-        return results
+            self._known_end = max(self._known_end, told[-1].last_offset + 1)
+        if refused is not None:
+            raise error_received(refused)
 
-    def _append_all(self, calls: "Sequence[Callable[[LogAppender], Any]]") -> list[Any]:
+    def _append_all(self, calls: "Sequence[Callable[[LogAppender], Any] | Whole]") -> list[Any]:
         """For an event loop: append for several tasks, which share frames and a sync. Each call appends with
         wait=False. Returns what each would return with wait=True, or the error that it would raise."""
+        answers: list[Any] = []
+        for are_whole, some in itertools.groupby(calls, lambda call: isinstance(call, Whole)):
+            together: list[Any] = list(some)
+            answers += [_answer_of(one.call) for one in together] if are_whole else self._append_gathered(together)
+        return answers
+
+    def _append_gathered(self, calls: "Sequence[Callable[[LogAppender], Any]]") -> list[Any]:
         log = self._owned()
         if log is not None:
             return self._told(log, _appended_here(log, calls))
@@ -499,27 +523,54 @@ class SharedLog(SharedHandle[Log], Log):
             except Exception as error:
                 answers.append(error)
         batches = gathering.batches
+        results: list[AppendResult] = []
         try:
-            results = self._send(batches, True) if batches else []
+            if batches:
+                self._send(batches, True, results)
         except _REFUSALS:
-            # One of them: nothing was written. Each alone, so that the others are.
-            return [self._appended_alone(call) for call in calls]
+            # One of them. Each of those that were not written alone, so that the others are.
+            return self._append_rest(calls, answers, batches, len(results), results)
         except Exception as error:
-            return [answer if isinstance(answer, Exception) else error for answer in answers]
+            # (What frames before that one wrote, is known.)
+            return [
+                answer if isinstance(answer, Exception) else
+                results[answer - 1].last_offset if answer <= len(results) else error for answer in answers
+            ]
         return [
             answer if isinstance(answer, Exception) else results[answer - 1].last_offset for answer in answers
         ]
 
+    def _append_rest(
+        self, calls: "Sequence[Callable[[LogAppender], Any]]", ends: list[Any], batches: "Sequence[Buffer]",
+        done: int, results: list[AppendResult],
+    ) -> list[Any]:
+        """The answers to calls of whose batches the first `done` were written. `ends`: where the batches of each call
+        end, or its error."""
+        answers: list[Any] = []
+        begin = 0
+        for call, end in zip(calls, ends, strict=True):
+            if isinstance(end, Exception):
+                answers.append(end)
+                continue
+            if end <= done:
+                answers.append(results[end - 1].last_offset)
+            elif begin >= done:
+                answers.append(_answer_of(functools.partial(self._appended_alone, call)))
+            else:
+                rest = functools.partial(self._send, batches[done:end], True)
+                answer = _answer_of(rest)
+                answers.append(answer if isinstance(answer, Exception) else answer[-1].last_offset)
+            begin = end
+        return answers
+
     def _appended_alone(self, call: "Callable[[LogAppender], Any]") -> Any:
-        try:
-            [answer] = _appended_here(log, [call]) if (log := self._owned()) is not None else [None]
-            if answer is None:
-                gathering = _Gathering(self, self._sending().config)
-                call(gathering)
-                answer = self._send(gathering.batches, True)[-1].last_offset
+        log = self._owned()
+        if log is not None:
+            [answer] = _appended_here(log, [call])
             return answer
-        except Exception as error:
-            return error
+        gathering = _Gathering(self, self._sending().config)
+        call(gathering)
+        return self._send(gathering.batches, True)[-1].last_offset
 
     def flush(self) -> None:
         """As Log.flush."""
@@ -647,6 +698,12 @@ class SentAppender(LogAppender):
         return last if wait else SentAppend(last, next(shared._numbers))
 
 
+class Whole(NamedTuple):
+    """A call in SharedLog._append_all that is not gathered with others, but keeps its place among them."""
+
+    call: Callable[[], Any]
+
+
 class _Gathering(SentAppender):
     """Keeps the batches of several calls, to be sent together."""
 
@@ -659,6 +716,14 @@ class _Gathering(SentAppender):
     ) -> int | PendingAppend[int] | None:
         self.batches += batches
         return SentAppend(-1, 0)
+
+
+def _answer_of(call: Callable[[], Any]) -> Any:
+    """What it returns, or the error that it raises."""
+    try:
+        return call()
+    except Exception as error:
+        return error
 
 
 def _appended_here(log: Log, calls: "Sequence[Callable[[LogAppender], Any]]") -> list[Any]:
