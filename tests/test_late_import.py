@@ -22,6 +22,7 @@ MAY = {
     "_public.py",           # by the names of modules: test_interrupted_threads_leave_no_public_name_locked
     "logger.py", "config.py", "metrics.py",     # below `late`; a module that is there, a wrong name, a library's call
     "testing.py",           # fixtures
+    "late_import.py",       # threading: in the caller's thread
 }
 PACKAGES_THAT_MAY = {
     "_kernels",
@@ -231,3 +232,12 @@ def test_interrupts_at_the_first_use_of_a_public_name_keep_no_other_thread_waiti
     rounds = 2_000 if os.environ.get("SEGLOG_TORTURE") else 40
     done = subprocess.run([sys.executable, "-c", FIRST_USE, str(rounds)], capture_output=True, text=True, timeout=500)
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+def test_the_main_thread_stays_known_where_nobody_has_imported_threading():
+    """The first thread that imports it is the main thread for all: asyncio and uvloop go by that with signals."""
+    code = (
+        "import seglog; seglog.open; import threading, _thread; "
+        "print(threading.main_thread().ident == _thread.get_ident())")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True\n", done.stderr

@@ -14,4 +14,6 @@ def late(name: str) -> None:
     then takes no lock."""
     module = sys.modules.get(name)
     if module is None or getattr(module.__spec__, "_initializing", False):
+        # It takes the thread that imports it first for the main thread: not the one of the shield.
+        import threading  # noqa: F401
         shielded(import_module, name)
