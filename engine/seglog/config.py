@@ -6,7 +6,7 @@ rebuilds indexes must be given it. docs/config.md is generated from the fields b
 """
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from seglog.errors import InvalidConfigError
@@ -116,6 +116,10 @@ def parse_format_version(value: object) -> int:
     return {"0.8": 0, "0.9": 0, "0.10": 1}.get(line, 2)
 
 
+_PLAIN: dict[str, Callable[[object], float]] = {"ratio": parse_ratio}
+_WITH_UNITS = {"bytes": parse_bytes, "ms": parse_ms, **_PLAIN}
+
+
 class Key(NamedTuple):
     """The values that a configuration key accepts.
 
@@ -146,8 +150,8 @@ class Key(NamedTuple):
             return "0, 1, 2, or a Kafka version such as 0.9.0, 0.10.0 or 2.8"
         return "".join(f"{n} or " for n in self.besides) + f"{self.low} to {self.high}"
 
-    def parse(self, value: object) -> Any:
-        """The value, in the key's unit. Raises InvalidConfigError."""
+    def parse(self, value: object, *, units: bool = True) -> Any:
+        """The value, in the key's unit. `units`: it may name a unit of its own. Raises InvalidConfigError."""
         if value is None and self.may_be_unset:
             return None
         if self.choices:
@@ -163,7 +167,7 @@ class Key(NamedTuple):
                 return parse_bool(value)
             if self.unit == "record format":
                 return parse_format_version(value)
-            parse = {"bytes": parse_bytes, "ms": parse_ms, "ratio": parse_ratio}.get(self.unit, parse_int)
+            parse = (_WITH_UNITS if units else _PLAIN).get(self.unit, parse_int)
             number = parse_int(value) if str(value).strip() in map(str, self.besides) else parse(value)
             if not self.low <= number <= self.high and number not in self.besides:
                 raise ValueError("outside its limits")

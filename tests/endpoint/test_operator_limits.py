@@ -54,6 +54,18 @@ def test_a_client_cannot_raise_what_protects_the_server(served, client, key):
     assert served.log("orders").settings[key].source == "default"
 
 
+@pytest.mark.parametrize(("key", "value"), [("retention.ms", "7d"), ("segment.bytes", "64MiB")])
+def test_a_client_gives_plain_numbers_as_to_a_broker(served, client, key, value):
+    for row in (
+        create(client, "new", {key: value}), alter(client, "orders", {key: value}),
+        alter_one(client, "orders", key, value),
+    ):
+        assert row.error_code == Errors.INVALID_CONFIG
+        assert key in row.error_message
+    assert served.log("new") is None
+    assert served.log("orders").settings[key].source == "default"
+
+
 REPLICAS = "leader.replication.throttled.replicas"      # a text, which has no effect here, and is stored
 
 

@@ -311,7 +311,7 @@ class Configs:
                 return Errors.INVALID_REQUEST, _FIXED.get(kind, _WORDS[Errors.INVALID_REQUEST])
             if self._topics.topic(name) is None:
                 return Errors.UNKNOWN_TOPIC_OR_PARTITION, _WORDS[Errors.UNKNOWN_TOPIC_OR_PARTITION]
-            checked = checked_changes(changes)
+            checked = checked_changes(changes, units=False)
             self._topics.limits.check(
                 checked, {} if log is None else {name: log.settings[name].value for name in COSTS})
             if not validate_only:

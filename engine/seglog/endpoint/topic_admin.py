@@ -159,7 +159,7 @@ class TopicAdmin:
                 Errors.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(without)}")
         given = {config.name: config.value for config in topic.configs}
         check_lengths(given)
-        settings = checked_changes(given)
+        settings = checked_changes(given, units=False)
         self._topics.limits.check(settings)
         return NewTopic(topic.name, partitions, settings)
 

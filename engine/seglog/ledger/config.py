@@ -27,7 +27,7 @@ class InterceptorsKey(Key):
     def limits(self) -> str:
         return "timestamp, index, both with a comma, or nothing; or Pulsar's class names"
 
-    def parse(self, value: object) -> frozenset[str]:
+    def parse(self, value: object, *, units: bool = True) -> frozenset[str]:
         names = value.split(",") if isinstance(value, str) else value
         if not isinstance(names, Iterable):
             raise InvalidConfigError(f"{self.name} must be {self.limits}, not {value!r}")

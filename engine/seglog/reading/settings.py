@@ -164,8 +164,9 @@ def settings_of_new_log(
     return made
 
 
-def checked_changes(changes: Mapping[str, object]) -> dict[str, object]:
-    """The settings by their names, in the keys' units. Raises InvalidConfigError, InvalidArgumentError."""
+def checked_changes(changes: Mapping[str, object], *, units: bool = True) -> dict[str, object]:
+    """The settings by their names, in the keys' units. `units`: values may name units of their own, as people give
+    them; of Kafka's clients, a broker takes plain numbers. Raises InvalidConfigError, InvalidArgumentError."""
     if not isinstance(changes, Mapping):
         raise InvalidArgumentError(f"settings must be a mapping of keys to values, not {type(changes).__name__}")
     checked: dict[str, object] = {}
@@ -178,7 +179,7 @@ def checked_changes(changes: Mapping[str, object]) -> dict[str, object]:
                 LogConfig.of({name: value})     # raises
             checked[name] = None
         elif name in _ATTRIBUTES:
-            checked[name] = _ATTRIBUTES[name][1].parse(value)
+            checked[name] = _ATTRIBUTES[name][1].parse(value, units=units)
         elif name in OTHER_TOPIC_SETTINGS:
             checked[name] = value
         else:
