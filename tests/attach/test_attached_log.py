@@ -3,6 +3,7 @@ import asyncio
 import inspect
 import logging
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -26,6 +27,7 @@ from seglog.errors import (
     LogLockedError,
     RecordTooLargeError,
     SharedLogError,
+    StorageError,
     UnsupportedForMessageFormatError,
 )
 from seglog.format.batch import end_marker
@@ -265,6 +267,15 @@ def test_when_the_owner_is_killed_an_attached_process_takes_over(owner, log, pat
         assert third.does("log.append(b'd')") == 3
         assert third.does("log.is_owner") is True
     assert seglog.verify(path).ok
+
+
+def test_a_takeover_begins_no_new_log_in_place_of_one_that_was_removed(owner, log, path):
+    log.append(b"before")
+    shutil.rmtree(path)
+    owner.kill()
+    with pytest.raises(StorageError, match="removed while processes shared it"):
+        log.append(b"after")
+    assert not path.exists()
 
 
 def test_a_cursor_of_an_attached_process_stays_valid_when_it_takes_over(owner, log):

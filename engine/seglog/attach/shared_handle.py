@@ -138,6 +138,13 @@ class SharedHandle(Generic[Opened]):
             except (OSError, GoneError, ProtocolError) as error:
                 if isinstance(error, ProtocolError):
                     raise
+            if gone is not None and not os.path.isdir(self.path):
+                # An opening would begin anew, at offset 0, what others believe to have.
+                raise StorageError(
+                    "the directory was removed while processes shared it", file=self.path,
+                    hint=f"the owner had it open until now, and what it wrote is gone: open the {self.noun} again to "
+                    "begin a new one",
+                )
             with local_socket.turn_to_open(self.path) as is_mine:
                 if not is_mine:
                     # Another process opens it so, which may take a recovery; but whoever can read the directory can
