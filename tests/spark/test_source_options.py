@@ -108,6 +108,8 @@ def test_options_mean_what_they_mean_to_sparks_kafka_source(data, given, expecte
         ({"failOnDataLoss": "maybe"}, "true or false"),
         ({"minPartitions": "0"}, "minPartitions must be a positive integer"),
         ({"isolation": "serializable"}, "isolation"),
+        ({"kafka.isolation.level": "serializable"}, "isolation"),
+        ({"isolation": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "contradict each other"),
         ({"columns": "offset,nothing"}, "unknown column 'nothing'"),
         ({"path": "ftp://lake/kafka"}, "no store for ftp"),
         ({"path": "s3://lake/kafka", "store.nonsense": "1"}, "unknown store option nonsense"),

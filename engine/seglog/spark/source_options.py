@@ -40,6 +40,8 @@ _OURS = (
 _NAMES = {name.lower(): name for name in _OURS}
 # Before the name of an option for the store of a URL: store.region.
 _STORE = "store."
+# The Kafka source's name of `isolation`.
+_KAFKA_ISOLATION = "kafka.isolation.level"
 # Options of Spark's Kafka source about brokers or triggers, which do not affect the rows.
 _IGNORED = {
     "groupid", "groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms",
@@ -223,7 +225,7 @@ def _typed(fields: Mapping[str, Any]) -> Typed:
 def _known(given: Mapping[str, str]) -> dict[str, str]:
     """{name as users write it: value}."""
     options: dict[str, str] = {}
-    ignored = []
+    ignored, isolations = [], []
     if any(key.lower() == "provider" for key in given):     # a table's property
         raise InvalidArgumentError(
             "Spark does not pass the options of a table in its catalog to a source in Python",
@@ -235,11 +237,19 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
             options[_NAMES[lower]] = value
         elif lower.startswith(_STORE):
             options[lower] = value
+        elif lower == _KAFKA_ISOLATION:
+            isolations.append(value)
         elif lower.startswith("kafka.") or lower in _IGNORED:
             ignored.append(key)
         else:
             raise InvalidArgumentError(
                 f"unknown option {key!r}", hint=f"expected one of {', '.join(_OURS)}, or {_STORE}NAME"
+            )
+    for value in isolations:
+        if options.setdefault("isolation", value) != value:
+            raise InvalidArgumentError(
+                f"isolation={options['isolation']} and {_KAFKA_ISOLATION}={value} contradict each other",
+                hint="give only one of them",
             )
     if ignored:
         _LOG.warning("files are read without a broker: ignored %s", ", ".join(sorted(ignored)))
