@@ -658,7 +658,7 @@ def test_the_error_of_a_second_process_has_no_chain_of_causes(path):
             [sys.executable, "-c", code, path.parent / "events-0"], capture_output=True, text=True, check=False
         )
     assert done.stderr.count("Traceback") == 1
-    assert "give each worker a partition of its own" in done.stderr
+    assert "give each a partition of its own" in done.stderr
 
 
 @pytest.mark.parametrize("attach", [False, True])
