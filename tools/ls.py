@@ -179,7 +179,7 @@ def _gauges(measured: Sequence[tuple[dict[str, str], Totals, int, int]], unread:
     yield gauge("segments", "Segments.", lambda extent, _, __: extent.segments)
     yield gauge("log_start_offset", "Where the log begins.", lambda _, start, __: start)
     yield gauge("log_end_offset", "Where the log ends.", lambda _, __, end: end)
-    yield gauge("damaged_bytes", "Bytes between batches that are none.", lambda extent, _, __: extent.damaged_bytes)
+    yield gauge("damaged_bytes", "Damaged bytes: they belong to no batch.", lambda extent, _, __: extent.damaged_bytes)
     yield gauge("max_timestamp_seconds", "The largest timestamp in a batch header; -1: none.",
                 lambda extent, _, __: -1 if extent.max_timestamp < 0 else extent.max_timestamp / 1000)
     yield Gauge("seglog_ls_unread_partitions", "Partitions that could not be read.", [({}, unread)])

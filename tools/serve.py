@@ -10,9 +10,7 @@ import click
 from click.core import ParameterSource
 
 from seglog.config import Fsync
-from seglog.endpoint.broker_keys import broker_settings
-from seglog.errors import InvalidArgumentError, InvalidConfigError
-from seglog.format.java_properties import parse_properties
+from seglog.errors import InvalidArgumentError
 from seglog.opening import serve
 
 from . import report
@@ -106,15 +104,10 @@ def command(
     with EndBySignal() as end:
         click.get_current_context().with_resource(report.warnings_shown())
         is_new = not directory.exists()
-        given = {} if properties is None else _given(properties)
-        source = click.get_current_context().get_parameter_source("listen")
-        if "listeners" in given and source is not ParameterSource.COMMANDLINE:
-            listen = _listeners(given, "listeners")
-            advertise = advertise or _listeners(given, "advertised.listeners")
-            given = {name: value for name, value in given.items() if name not in ("listeners", "advertised.listeners")}
+        is_told = click.get_current_context().get_parameter_source("listen") is ParameterSource.COMMANDLINE
         server = serve(
-            directory, listen=listen, topics=dict(topics), config=_settings(properties, given, dict(settings)),
-            fsync=fsync, advertise=advertise,
+            directory, listen=listen if is_told or properties is None else None, topics=dict(topics),
+            config=dict(settings), properties=properties, fsync=fsync, advertise=advertise,
             users=None if sasl_users is None else _users(sasl_users), tls=_tls(tls_cert, tls_key, tls_client_ca),
             http=http, insecure=insecure, authorizer=authorizer,
         )
@@ -137,46 +130,6 @@ def command(
             gc.freeze()
             end.wait()
     return 0
-
-
-def _given(properties: Path) -> Mapping[str, str]:
-    """What a broker's file has, by the names there."""
-    try:
-        return parse_properties(properties.read_bytes().decode("latin-1"))
-    except (ValueError, InvalidConfigError) as error:
-        raise InvalidConfigError(f"{error}", file=properties) from error
-
-
-def _listeners(given: Mapping[str, str], key: str) -> list[str]:
-    """A broker's listeners as --listen or --advertise takes them, without those of a controller, which is not here."""
-    controllers = {name.strip().upper() for name in given.get("controller.listener.names", "").split(",")}
-    found = []
-    for one in filter(None, (part.strip() for part in given.get(key, "").split(","))):
-        name, mark, address = one.partition("://")
-        if name.upper() in controllers:
-            continue
-        if address.startswith(":"):     # every address; a broker tells its clients the name of its machine
-            if key != "listeners":
-                continue
-            address = f"0.0.0.0{address}"
-        found.append(f"{name}{mark}{address}")
-    return found
-
-
-def _settings(properties: Path | None, of_file: Mapping[str, str], given: Mapping[str, object]) -> Mapping[str, object]:
-    """The settings of a broker's file, if there is one, and of `--config`."""
-    if properties is None:
-        return given
-    try:
-        taken = broker_settings(of_file)
-    except InvalidConfigError as error:
-        raise InvalidConfigError(f"{error}", file=properties) from error
-    for what, found in (("no effect here", taken.no_effect), ("unknown, and left out", taken.unknown)):
-        if found:
-            click.echo(f"{properties}: {what}: {', '.join(found)}", err=True)
-    for name in taken.unknown:
-        del taken.settings[name]
-    return {**taken.settings, **broker_settings(given).settings}
 
 
 def _users(path: Path) -> dict[str, str]:

@@ -220,7 +220,7 @@ class InvalidArgumentError(SeglogError, ValueError):
 
     code = "invalid_argument"
     exit_status = 2
-    hint = "the message says what is expected; see the function's help(), or the command's --help"
+    hint = "see the function's help(), or the command's --help"
 
 
 class InvalidConfigError(InvalidArgumentError):

@@ -15,7 +15,7 @@ from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.late_import import late
 from seglog.log.log import Log
 from seglog.logger import Logger
-from seglog.reading.arguments import check_mapping, checked_config
+from seglog.reading.arguments import check_mapping, checked_config, checked_path
 from seglog.reading.cluster_settings import settings_beside
 
 if TYPE_CHECKING:
@@ -115,9 +115,10 @@ def open_dir(
 def serve(
     path: str | os.PathLike[str],
     *,
-    listen: str | Sequence[str] = "127.0.0.1:0",
+    listen: str | Sequence[str] | None = None,
     topics: "Mapping[str, int | tuple[int | None, Mapping[str, object]] | None] | None" = None,
     config: Mapping[str, object] | None = None,
+    properties: str | os.PathLike[str] | None = None,
     fsync: Fsync = "batch",
     users: Mapping[str, str] | None = None,
     tls: "ssl.SSLContext | None" = None,
@@ -132,18 +133,20 @@ def serve(
             producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap_servers})
 
     `with` runs the server in a thread, `async with` in the running event loop. `listen`: address and port, 0 for any
-    free port; several as a list, each with its own name, such as SASL_SSL://0.0.0.0:9093 (docs/serving.md). `topics`:
-    what to create, with the number of partitions (None: num.partitions), or a pair of it and the topic's settings.
-    `config`: Kafka's keys for the broker, its logs and the cleaner, by a broker's or a topic's names (docs/config.md).
-    `fsync`: as for `seglog.open`; acks=all is answered accordingly. `users`: a mapping of names to passwords, for SASL
-    PLAIN and SCRAM, beside the users that are stored with the log dir. `advertise`: the address to tell clients, if it
-    is not the one that they connected to; for several listeners a list, such as SASL_SSL://kafka.example:9093. `http`:
-    the address and port of the page and the metrics. `authorizer`: clients may only do what Kafka's ACLs allow them,
-    and the setting super.users, such as "User:alice".
+    free port; several as a list, each with its own name, such as SASL_SSL://0.0.0.0:9093 (docs/serving.md); by default
+    any free port of 127.0.0.1. `topics`: what to create, with the number of partitions (None: num.partitions), or a
+    pair of it and the topic's settings. `config`: Kafka's keys for the broker, its logs and the cleaner, by a broker's
+    or a topic's names (docs/config.md). `properties`: the path of a broker's server.properties, whose settings `config`
+    overrides, and whose listeners count unless `listen` is given (without any of its own, 127.0.0.1:9092); settings
+    that are unknown or have no effect here are logged. `fsync`: as for `seglog.open`; acks=all is answered accordingly.
+    `users`: a mapping of names to passwords, for SASL PLAIN and SCRAM, beside the users that are stored with the log
+    dir. `advertise`: the address to tell clients, if it is not the one that they connected to; for several listeners a
+    list, such as SASL_SSL://kafka.example:9093. `http`: the address and port of the page and the metrics. `authorizer`:
+    clients may only do what Kafka's ACLs allow them, and the setting super.users, such as "User:alice".
 
-    Raises InvalidArgumentError for an address beyond this machine, unless there is `tls` and either `users` or client
-    certificates that `tls` requires, or `insecure`; `with` raises what `LogDir` raises, and StorageError if
-    the server cannot listen on the address.
+    Raises InvalidConfigError for a setting that cannot be; InvalidArgumentError for an address beyond this machine,
+    unless there is `tls` and either `users` or client certificates that `tls` requires, or `insecure`; `with` raises
+    what `LogDir` raises, and StorageError if the server cannot listen on the address.
     """
     late("seglog.coordinators.coordinator_config")
     from seglog.coordinators.coordinator_config import CoordinatorConfig
@@ -164,11 +167,24 @@ def serve(
 
     check_mapping(config)
     taken = broker_settings(config or {})
-    if authorizer:
-        taken.settings["authorizer.class.name"] = STANDARD_AUTHORIZER
+    settings = taken.settings
     if taken.no_effect:
         _LOG.warning("settings without effect here: %s", ", ".join(taken.no_effect))
-    server, coordinators, cleaner, log = _sorted_out(taken.settings, ServerConfig, CoordinatorConfig, CleanerConfig)
+    if properties is not None:
+        late("seglog.endpoint.server_properties")
+        from seglog.endpoint.server_properties import read_server_properties
+
+        of_file = read_server_properties(checked_path(properties), with_listeners=listen is None)
+        for what, found in (("no effect here", of_file.no_effect), ("unknown, and left out", of_file.unknown)):
+            if found:
+                _LOG.warning("%s: %s: %s", os.fspath(properties), what, ", ".join(found))
+        settings = {**of_file.settings, **settings}
+        if listen is None:
+            listen = "127.0.0.1:9092" if of_file.listeners is None else of_file.listeners
+            advertise = advertise or of_file.advertised
+    if authorizer:
+        settings["authorizer.class.name"] = STANDARD_AUTHORIZER
+    server, coordinators, cleaner, log = _sorted_out(settings, ServerConfig, CoordinatorConfig, CleanerConfig)
     checked_config(log, fsync, 0)
     _check_access(users, tls)
     if topics is not None and not isinstance(topics, Mapping):
@@ -176,9 +192,10 @@ def serve(
             f"topics must be a mapping of names to numbers of partitions, not {type(topics).__name__}",
             hint='for example topics={"orders": 3}')
     server_config = ServerConfig.of(server)
+    protocols = protocols_of(server_config.listener_security_protocol_map)
     listeners = listeners_of(
-        listen, advertise, protocols_of(server_config.listener_security_protocol_map), has_users=users is not None,
-        tls=tls, insecure=insecure)
+        "127.0.0.1:0" if listen is None else listen, advertise, protocols, has_users=users is not None, tls=tls,
+        insecure=insecure)
     has_users = users is not None or any(one.protocol.has_sasl for one in listeners)
     options = ServerOptions(
         listeners=listeners, users=users, tls=tls, config=server_config,

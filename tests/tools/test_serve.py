@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 import seglog
-from seglog.errors import LogLockedError
+from seglog.errors import InvalidConfigError, LogLockedError
 from seglog.wire.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
@@ -152,10 +152,10 @@ def test_a_brokers_properties_are_taken_whole(tmp_path):
     found = {row.name: row.value for row in rows}
     assert (found["retention.ms"], found["retention.bytes"], found["segment.bytes"]) == (
         "604800000", "7000000", "2000000")
-    assert without.startswith(f"{tmp_path / 'mine'}: no effect here: ")
+    assert f" WARNING seglog.opening: {tmp_path / 'mine'}: no effect here: " in without
     assert {"listeners", "log.dirs", "num.io.threads", "offsets.topic.replication.factor"} <= set(
         without.rpartition(": ")[2].split(", "))
-    assert unknown == f"{tmp_path / 'mine'}: unknown, and left out: no.such.key"
+    assert unknown.endswith(f"{tmp_path / 'mine'}: unknown, and left out: no.such.key")
 
 
 def test_the_listeners_of_a_brokers_properties_are_taken_unless_there_are_others(tmp_path):
@@ -179,6 +179,26 @@ def test_the_listeners_of_a_brokers_properties_are_taken_unless_there_are_others
     assert "CONTROLLER" not in done.stderr
     with ServeProcess(tmp_path / "data", "--listen", "127.0.0.1:0", "--properties", str(tmp_path / "mine")) as server:
         assert server.bootstrap_servers.startswith("127.0.0.1:")
+
+
+def test_python_takes_a_brokers_properties_as_the_command_does(tmp_path, caplog):
+    mine = tmp_path / "server.properties"
+    mine.write_text("listeners=INSIDE://127.0.0.1:0\nlistener.security.protocol.map=INSIDE:PLAINTEXT\n"
+                    "log.retention.bytes=7000000\nlog.segment.bytes=1000000\nnum.io.threads=8\nno.such.key=1\n")
+    server = seglog.serve(
+        tmp_path / "data", properties=mine, topics={"orders": 1}, config={"segment.bytes": 2_000_000})
+    with server:
+        config = server.log("orders").config
+        assert (config.retention_bytes, config.segment_bytes) == (7_000_000, 2_000_000)
+        assert list(server.listeners) == ["INSIDE"]
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"{mine}: no effect here: num.io.threads" in told
+    assert f"{mine}: unknown, and left out: no.such.key" in told
+    mine.write_text("log.retention.bytes=much\n")
+    with pytest.raises(InvalidConfigError, match=r"retention\.bytes"):
+        seglog.serve(tmp_path / "data", properties=mine)
+    with pytest.raises(FileNotFoundError):
+        seglog.serve(tmp_path / "data", properties=tmp_path / "none")
 
 
 def test_a_second_server_on_the_same_log_dir_is_refused(tmp_path):
