@@ -132,6 +132,29 @@ def test_a_member_with_another_epoch_is_fenced_but_not_one_whose_answer_was_lost
     run(in_memory, what)
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_member_that_is_to_give_up_more_goes_on_though_the_answer_that_said_so_was_lost(in_memory, is_lost):
+    async def what(members):
+        await members.join("a")
+        await members.join("b")
+        await members.beat("a")                     # told to give up two
+        has = members.owned["a"]
+        for name in "cd":
+            await members.join(name)
+        answer = await members.beat("a")            # it gave them up, and is told to give up one more
+        assert len(members.owned["a"]) == 1
+        if is_lost:
+            members.owned["a"], members.epochs["a"] = has, 2
+            more = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["orders"]}
+            assert (await members.beat("a", **more)).error_code == 0
+            assert len(members.owned["a"]) == 1
+        assert answer.member_epoch == 2
+        await members.settle()
+        assert sorted(n for owned in members.owned.values() for n in owned) == [0, 1, 2, 3]
+        assert set(members.epochs.values()) == {5}
+    run(in_memory, what)
+
+
 def test_a_member_that_was_fenced_joins_again_under_its_id(in_memory):
     async def what(members):
         await members.join("a")

@@ -321,11 +321,11 @@ class ConsumerGroup:
         current = member.current
         if current.state is MemberState.STABLE:
             return current if current.epoch == self.target_epoch else self._toward(member, current.epoch, owned)
-        if current.state is MemberState.UNREVOKED_PARTITIONS:
-            if _still_has(owned, current.revoking):
-                return current
-            return self._toward(member, current.epoch + 1, owned)
-        if current.state is MemberState.UNRELEASED_PARTITIONS:
+        if current.state is MemberState.UNREVOKED_PARTITIONS and _still_has(owned, current.revoking):
+            return current
+        # It keeps its epoch when it is to give up more, as in Kafka 4.4. With 4.1's rule, a higher one each time, one
+        # lost answer would fence it: it would come with the epoch before, and with more than it is to have.
+        if current.state in (MemberState.UNREVOKED_PARTITIONS, MemberState.UNRELEASED_PARTITIONS):
             return self._toward(member, current.epoch, owned)
         return self._toward(member, self.target_epoch, owned)
 
