@@ -593,6 +593,18 @@ def test_a_server_on_which_nobody_could_do_anything_does_not_start(in_memory):
         assert not refusals(client.ask(m.DescribeLogDirsRequest(topics=None), 4))
 
 
+def test_super_users_by_the_name_of_everybody_are_one_user_as_in_kafka_and_the_server_says_so(in_memory, caplog):
+    with pytest.raises(InvalidArgumentError, match="nobody may do anything"), \
+            seglog.serve(in_memory / "data", authorizer=True, config={"super.users": "User:*"}):
+        pass
+    assert "a user with the name *, not everybody" in caplog.text
+    caplog.clear()
+    with seglog.serve(in_memory / "data", topics={"orders": 1}, authorizer=True,
+                      config={"super.users": "User:*;User:admin"}) as server, WireClient(server) as client:
+        assert not client.ask(m.MetadataRequest(topics=None), 9).topics     # User:ANONYMOUS
+        assert "a user with the name *, not everybody" in caplog.text
+
+
 def test_a_server_without_an_authorizer_says_that_acls_do_not_count(in_memory, caplog):
     path = in_memory / "data"
     path.mkdir()

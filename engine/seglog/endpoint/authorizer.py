@@ -17,6 +17,7 @@ from typing import Any
 
 from seglog.errors import InvalidConfigError
 from seglog.fs.files import FileSystem
+from seglog.logger import Logger
 from seglog.state.acls import (
     ANY_USER,
     WILDCARD,
@@ -28,6 +29,8 @@ from seglog.state.acls import (
     read_acls,
     write_acls,
 )
+
+_LOG = Logger(__name__)
 
 # What one who may do the other may do, too. (AclEntry.implyingOperations)
 _IMPLIED_BY = {
@@ -44,6 +47,10 @@ def super_users_of(text: str) -> frozenset[str]:
     for principal in found:
         if not all(principal.partition(":")):
             raise InvalidConfigError(f"super.users: {principal!r} is not TYPE:NAME, such as User:alice")
+    if ANY_USER in found:
+        _LOG.warning(
+            "super.users: %s is a user with the name *, not everybody, as in Kafka; to let everybody do something, add "
+            "an ACL for %s, or set allow.everyone.if.no.acl.found=true", ANY_USER, ANY_USER)
     return frozenset(found)
 
 
@@ -73,8 +80,8 @@ class Authorizer:
         self._kept: dict[tuple[Any, ...], bool] = {}
 
     def is_open_to_somebody(self) -> bool:
-        """Whether anybody may do anything."""
-        return bool(self._super_users or self._allow_without_acl or self.acls)
+        """Whether anybody may do anything. Whoever names the super user `User:*` does not mean one of that name."""
+        return bool(self._super_users - {ANY_USER} or self._allow_without_acl or self.acls)
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether this principal, from this host, may do this to the resource."""
