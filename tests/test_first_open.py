@@ -66,6 +66,19 @@ def test_a_look_at_a_partition_imports_only_what_it_needs(path, alone, command):
     assert not modules & (LATER - {"ast", "dataclasses", "inspect", "platform"})
     assert "seglog.log.log" not in modules
     assert "seglog.upkeep" not in modules
+    assert not modules & {
+        "seglog.reading.follower", "seglog.state.checked_aborts", "seglog.tools.small_files", "seglog.wire.messages",
+        "seglog.wire.stored_records",
+    }
+
+
+def test_a_command_collects_garbage_when_it_has_loaded(path):
+    code = (
+        "import atexit, gc, sys; from seglog.tools.start import main; "
+        "atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000)); "
+        f"sys.argv = ['seglog', 'ls', {str(path)!r}]; main()")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "True True"
 
 
 def test_a_message_that_nobody_can_see_imports_no_logging(path):

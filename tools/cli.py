@@ -4,6 +4,7 @@ A command is one file beside this one, loaded when it is called: `seglog --versi
 the engine's error classes. A command returns its exit status; any exception it raises is shown as three lines on
 stderr (report.py) and becomes an exit status. docs/cli.md is the user's page.
 """
+import gc
 import os
 import re
 import signal
@@ -166,6 +167,9 @@ class Command(click.Command):
         return _first_sentence(self.help)
 
     def invoke(self, ctx: click.Context) -> NoReturn:
+        if not gc.isenabled():      # the program has loaded: start.py
+            gc.freeze()
+            gc.enable()
         as_json = bool(ctx.params.get("as_json"))
         if terminal.wishes.verbose:
             ctx.with_resource(report.verbosely())
@@ -289,7 +293,7 @@ class LazyGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        terminal.forget_wishes()
+        terminal.wishes.forget()
         given = list(sys.argv[1:] if args is None else args)
         if given[:1] == ["help"]:       # `seglog help dump`, as in git
             given = [*given[1:], "--help"]

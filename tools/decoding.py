@@ -14,7 +14,7 @@ from seglog._kernels.record_batch import Record
 from seglog.errors import InvalidArgumentError, ProtocolError, UnsupportedVersionError
 from seglog.format.names import parse_partition_dir
 from seglog.wire.internal_topics import InternalRecords
-from seglog.wire.json_form import json_text
+from seglog.wire.json_text import json_text
 
 from .targets import name_of
 

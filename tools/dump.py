@@ -20,7 +20,6 @@ from seglog.format import names
 from seglog.frames.typed.kinds import KINDS
 from seglog.reading.arguments import Isolation
 from seglog.reading.damage import OnCorrupt
-from seglog.reading.follower import Follower
 from seglog.reading.partition import Partition
 from seglog.reading.unproven import unproven_batches, unproven_records
 from seglog.segment.batches import header_offset_of
@@ -28,7 +27,7 @@ from seglog.segment.positions import LostRange
 from seglog.state.quarantine import SUFFIX as QUARANTINED_SUFFIX
 
 from . import records as lines
-from . import report, small_files, terminal
+from . import report, terminal
 from .cli import Command
 from .decoding import Asked, Decode, decode_in
 from .dump_tables import FORMATS, opened
@@ -218,7 +217,7 @@ def command(
         _refuse_to_follow(paths, on_corrupt, isolation)
     lost: list[LostRange] = []
     damaged = {path for path in paths if isinstance(path, Path) and _is_quarantined(path)}
-    small = {path for path in paths if isinstance(path, Path) and small_files.is_one(path)} | damaged
+    small = {path for path in paths if isinstance(path, Path) and _is_small_file(path)} | damaged
     if format_ is not None and small:
         raise click.UsageError(f"--format shows records, and {min(small)} contains none")
     places = EachPlace(
@@ -236,6 +235,8 @@ def command(
                 _dump_quarantined(path, what, max_value_bytes, cast(Asked, decode), as_json=as_json)
                 continue
             if isinstance(path, Path) and path in small:
+                from . import small_files
+
                 small_files.dump(path, as_json=as_json)
                 continue
             for place in places.under(path):
@@ -268,6 +269,14 @@ def command(
     return report.PARTIAL if lost or any(undecodable.values()) else places.status(found=False)
 
 
+def _is_small_file(path: Path) -> bool:
+    if path.is_dir():
+        return False
+    from . import small_files  # its readers take long to import, and most paths are directories
+
+    return small_files.is_one(path)
+
+
 def _is_typed(decode: Asked | dict[str, str]) -> bool:
     return isinstance(decode, dict) and not set(KINDS).isdisjoint(decode.values())
 
@@ -294,7 +303,11 @@ def _refuse_to_follow(paths: Sequence[Path | str], on_corrupt: str, isolation: I
 
 
 def _opened(place: Place, follows: bool, settings: dict[str, object]) -> Partition:
-    return Follower(place.directory, config=settings) if follows else place.open(settings)
+    if not follows:
+        return place.open(settings)
+    from seglog.reading.follower import Follower  # only they need its watchers of files
+
+    return Follower(place.directory, config=settings)
 
 
 def _lost_sink(place: Place, lost: list[LostRange], as_json: bool) -> Callable[[LostRange], None]:

@@ -1,15 +1,14 @@
 """Selects the records that `seglog dump` shows by their contents: --key, --grep, --header."""
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import click
 
 from seglog._kernels.record_batch import Record
 
 
-@dataclass(frozen=True, slots=True)
-class RecordFilter:
+class RecordFilter(NamedTuple):
     """Matches a record with one of the `keys` (if any are given), the pattern in its value, and all of the headers."""
 
     keys: frozenset[bytes]

@@ -14,8 +14,8 @@ from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.tag_list import tags_of
 from seglog.errors import ProtocolError, UnsupportedVersionError
 from seglog.format.compression import Codec
-from seglog.wire.internal_topics import InternalRecords, control_form
-from seglog.wire.json_form import json_text
+from seglog.wire.internal_topics import InternalRecords
+from seglog.wire.json_text import json_text
 
 from . import terminal
 from .decoding import Decode, TypedRecords, decoded_form, json_of, text_of
@@ -185,6 +185,8 @@ def control_fields(record: Record, batch: RecordBatch) -> dict[str, object]:
         whole = value is not None and len(value) >= 6
         fields["coordinator_epoch"] = struct.unpack_from(">i", value, 2)[0] if value and whole else None
     elif key is not None and value is not None and name != "UNKNOWN":
+        from seglog.wire.internal_records import control_form  # as long as a fifth of the start of a dump
+
         try:
             fields["data"] = control_form(key, value)
         except (ProtocolError, UnsupportedVersionError):

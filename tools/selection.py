@@ -1,15 +1,13 @@
 """Selects the records or batches of a partition that `seglog dump` shows, read batch by batch."""
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
-from seglog.reading.follower import Follower
 from seglog.reading.partition import Partition
 from seglog.reading.unproven import unproven_batches, unproven_records
 from seglog.segment.batches import UNREADABLE, checked_records, header_offset_of
@@ -27,8 +25,7 @@ OnLost = Callable[[LostRange], None] | None
 _FOREVER = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The conditions on records: offsets in [start, stop), timestamps in [since, until); for each partition at most
 
     about `max_bytes` of batches, and `limit` records (or batches, if batches are shown).
@@ -90,7 +87,10 @@ def select_batches(
     if bytes_left <= 0:
         return
     tables: Iterator[tuple[Segment, BatchTable, int]]
-    if selection.follows and isinstance(partition, Follower):
+    if selection.follows:
+        from seglog.reading.follower import Follower  # only they need its watchers of files
+
+        assert isinstance(partition, Follower)
         tables = partition._follow_tables(first)
     else:
         tables = ((segment, table, first) for segment, table in partition.tables(start, stop, on_lost=on_lost))
@@ -118,8 +118,7 @@ class HasPath(Protocol):
     def path(self) -> Path: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A batch with the selected records, by their index in it; if `records` is None, the batch itself is selected.
 
     `transaction`: what became of the transaction of its records. `is_unproven`: its checksum does not match.
@@ -139,7 +138,7 @@ def select(partition: Partition, selection: Selection, what: What, on_lost: OnLo
         selection = _tail(partition, selection, what, on_lost)
     if selection.is_committed:
         stable = partition._stable_offset(on_lost is not None)
-        selection = replace(selection, stop=stable if selection.stop is None else min(selection.stop, stable))
+        selection = selection._replace(stop=stable if selection.stop is None else min(selection.stop, stable))
     items = _items(partition, selection, what, on_lost)
     return items if selection.limit is None else _up_to(items, selection.limit)
 
@@ -161,22 +160,22 @@ def _tail(partition: Partition, selection: Selection, what: What, on_lost: OnLos
     first = partition.log_start_offset if selection.start is None else selection.start
     if selection.is_committed:
         end = min(end, partition._stable_offset(on_lost is not None))
-    closed = replace(selection, follows=False, stop=end, shows_damaged=False)
+    closed = selection._replace(follows=False, stop=end, shows_damaged=False)
     skip: OnLost = None if on_lost is None else lambda gone: None
     reach = tail
     while True:
         start = max(end - reach, first)
         last: deque[int] = deque(maxlen=tail)
         if tail:
-            for item in _items(partition, replace(closed, start=start), what, skip):
+            for item in _items(partition, closed._replace(start=start), what, skip):
                 if item.records is None:
                     last.append(item.base_offset)
                 else:
                     last.extend(record.offset for _, record in item.records)
         if len(last) == tail:
-            return replace(selection, start=last[0] if last else end)
+            return selection._replace(start=last[0] if last else end)
         if start <= first:
-            return replace(selection, start=first)
+            return selection._replace(start=first)
         reach *= 8
 
 
@@ -297,4 +296,4 @@ def _up_to(items: Iterator[Item], limit: int) -> Iterator[Item]:
         else:
             records = list(islice(item.records, limit))
             limit -= len(records)
-            yield replace(item, records=iter(records))
+            yield item._replace(records=iter(records))

@@ -28,7 +28,7 @@ from seglog.state.leader_epochs import LeaderEpochs
 from seglog.state.partition_metadata import VERSION, PartitionMetadata, format_topic_id
 from seglog.state.producer_snapshot import ProducerSnapshot
 from seglog.wire.internal_topics import InternalRecords
-from seglog.wire.json_form import json_text
+from seglog.wire.json_text import json_text
 
 from . import records as lines
 from . import report

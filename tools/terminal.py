@@ -6,7 +6,6 @@ import codecs
 import os
 import sys
 import unicodedata
-from dataclasses import dataclass
 from typing import Any, Self, TextIO
 
 import click
@@ -14,22 +13,21 @@ import click
 _COLUMNS = 80
 
 
-@dataclass(slots=True)
 class Wishes:
     """`color`: always, never or auto; `verbose`: how often -v was given."""
 
-    color: str = "auto"
-    full: bool = False
-    quiet: bool = False
-    verbose: int = 0
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """A process may run several commands, as tests do."""
+        self.color = "auto"
+        self.full = False
+        self.quiet = False
+        self.verbose = 0
 
 
 wishes = Wishes()
-
-
-def forget_wishes() -> None:
-    """Reset the wishes: a process may run several commands, as tests do."""
-    wishes.color, wishes.full, wishes.quiet, wishes.verbose = "auto", False, False, 0
 
 
 def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:

@@ -2,13 +2,14 @@
 from array import array
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from seglog._kernels.record_batch import RecordBatch
 from seglog.errors import SeglogError
 from seglog.reading.partition import Partition
-from seglog.segment.aborted_transactions import IndexedAborts
-from seglog.state.checked_aborts import checked_aborts
+
+if TYPE_CHECKING:
+    from seglog.segment.aborted_transactions import IndexedAborts
 
 Outcome = Literal["committed", "aborted", "open", ""]
 
@@ -36,7 +37,9 @@ class TransactionOutcomes:
         return "open" if first_open is not None and batch.base_offset >= first_open else "committed"
 
     @cached_property
-    def _aborts(self) -> IndexedAborts | None:
+    def _aborts(self) -> "IndexedAborts | None":
+        from seglog.state.checked_aborts import checked_aborts  # few logs have transactions
+
         partition = self._partition
         try:
             return checked_aborts(partition.segments, partition.log_end_offset) if self._open is not None else None

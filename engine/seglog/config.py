@@ -21,7 +21,8 @@ MAX_LONG = 2**63 - 1     # Kafka's "never"
 Fsync = Literal["batch", "interval", "never"]
 
 _SUFFIXES = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": 1 << 40}
-_SIZE = re.compile(r"(?P<number>[0-9][0-9_]*(\.[0-9]+)?)\s*((?P<unit>[kmgt])(i?b)?|b)?", re.IGNORECASE)
+# (Compiled for the first value of its kind.)
+_SIZE = r"(?i)(?P<number>[0-9][0-9_]*(\.[0-9]+)?)\s*((?P<unit>[kmgt])(i?b)?|b)?"
 
 
 def parse_bytes(value: object) -> int:
@@ -31,7 +32,7 @@ def parse_bytes(value: object) -> int:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    found = re.fullmatch(_SIZE, value.strip()) if isinstance(value, str) else None
     if found is None:
         raise ValueError("not a number of bytes such as 4096, 16k or 64MiB")
     scale = _SUFFIXES[(found["unit"] or "").lower()]
@@ -95,7 +96,7 @@ def parse_bool(value: object) -> bool:
     raise ValueError("neither true nor false")
 
 
-_KAFKA_VERSION = re.compile(r"(?P<release>0\.\d{1,2}(\.\d)?|[1-9]\.\d)(\.\d{1,2}){0,2}(-IV\d{1,2})?", re.ASCII)
+_KAFKA_VERSION = r"(?a)(?P<release>0\.\d{1,2}(\.\d)?|[1-9]\.\d)(\.\d{1,2}){0,2}(-IV\d{1,2})?"
 # The last minor version of each line (ApiVersion, MetadataVersion); line 4 accepts any, because more will follow.
 _LAST_MINORS = {"0.8": 2, "0.9": 0, "0.10": 2, "0.11": 0, "1": 1, "2": 8, "3": 9, "4": 9}
 
@@ -108,7 +109,7 @@ def parse_format_version(value: object) -> int:
         return value
     if value in ("0", "1", "2"):
         return int(value)
-    found = _KAFKA_VERSION.fullmatch(value.strip()) if isinstance(value, str) else None
+    found = re.fullmatch(_KAFKA_VERSION, value.strip()) if isinstance(value, str) else None
     release = "" if found is None else found["release"]
     line, _, minor = (release, "", "0") if release in _LAST_MINORS else release.rpartition(".")
     if int(minor or 0) > _LAST_MINORS.get(line, -1):

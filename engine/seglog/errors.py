@@ -11,12 +11,12 @@ from typing import Any, Self
 
 # `KEY:SECRET@` of a URL, which may have become a path with one slash; a secret key may contain slashes. `host:9870/` is
 # no secret.
-_CREDENTIALS = re.compile(r"(:/{1,2})[^/@:\s]*:(?!\d{1,5}(?:/|$))[^@\s]+@")
+_CREDENTIALS = r"(:/{1,2})[^/@:\s]*:(?!\d{1,5}(?:/|$))[^@\s]+@"       # compiled when a message has a URL
 
 
 def without_credentials(text: str) -> str:
     """The text without the user and the password of the URLs in it, so that messages and logs do not repeat them."""
-    return _CREDENTIALS.sub(r"\1***@", text) if ":/" in text else text
+    return re.sub(_CREDENTIALS, r"\1***@", text) if ":/" in text else text
 
 
 def _hidden(path: "str | bytes") -> str:

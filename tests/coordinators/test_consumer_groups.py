@@ -12,7 +12,7 @@ from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.timer import Timer
 from seglog.wire.codec import encode_versioned
 from seglog.wire.error_codes import Errors
-from seglog.wire.internal_topics import encode_key
+from seglog.wire.internal_records import encode_key
 from seglog.wire.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,

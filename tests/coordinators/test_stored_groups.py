@@ -5,7 +5,7 @@ import seglog
 from seglog.coordinators.stored_groups import StoredGroups
 from seglog.format.batch import build_batch, end_marker
 from seglog.wire.codec import encode_versioned
-from seglog.wire.internal_topics import encode_key
+from seglog.wire.internal_records import encode_key
 from seglog.wire.stored_records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,

@@ -75,7 +75,7 @@ from seglog.state.users import FILE_NAME as USERS_FILE
 from seglog.state.users import Credential, Mechanism, write_users
 from seglog.stores.store import LocalStore
 from seglog.upkeep.recover import recover
-from seglog.wire.internal_topics import decode_key, decode_metadata, decode_value
+from seglog.wire.internal_records import decode_key, decode_metadata, decode_value
 from support.golden import unpack
 from support.hexwalk import HexWalk, readable
 from support.internal_topics import kraft

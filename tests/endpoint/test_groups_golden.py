@@ -13,7 +13,8 @@ from seglog.coordinators.transaction import Transaction, TransactionState, Trans
 from seglog.coordinators.transaction_topic import read_transaction, transaction_key, transaction_value
 from seglog.wire.codec import decode_versioned
 from seglog.wire.error_codes import Errors
-from seglog.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, decode_key
+from seglog.wire.internal_records import decode_key
+from seglog.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from seglog.wire.stored_records import TransactionLogValue
 from support.coordinators import coordinators
 from support.internal_topics import kraft

@@ -10,7 +10,7 @@ from seglog.wire import stored_records
 from seglog.wire.codec import encode_message, encode_versioned
 from seglog.wire.coders import put_uvarint
 from seglog.wire.definitions import NO_VERSIONS
-from seglog.wire.internal_topics import encode_key
+from seglog.wire.internal_records import encode_key
 from support.internal_topics import KRAFT_VERSIONS, kraft, said_by_us
 from support.message_table import records_table
 from support.old_directories import root as old_brokers

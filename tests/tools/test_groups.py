@@ -99,7 +99,7 @@ def test_a_log_dir_without_groups_and_one_without_the_topic(tmp_path):
 
 def test_names_that_would_control_a_terminal_are_escaped(tmp_path):
     from seglog.wire.codec import encode_versioned
-    from seglog.wire.internal_topics import encode_key
+    from seglog.wire.internal_records import encode_key
     from seglog.wire.stored_records import OffsetCommitKey, OffsetCommitValue
 
     with engine.open(tmp_path / "__consumer_offsets-0") as log:

@@ -8,7 +8,8 @@ import pytest
 from seglog.errors import ProtocolError, UnsupportedVersionError
 from seglog.wire import stored_records
 from seglog.wire.codec import encode_versioned
-from seglog.wire.internal_topics import TOPICS, InternalRecords, control_form, decode_key, decode_value, encode_key
+from seglog.wire.internal_records import control_form, decode_key, decode_value, encode_key
+from seglog.wire.internal_topics import TOPICS, InternalRecords
 from seglog.wire.json_form import json_form
 from seglog.wire.stored_records import (
     ConsumerGroupMemberMetadataValue,
@@ -35,6 +36,7 @@ def test_each_record_says_what_kafkas_own_tool_says(version):
 def test_a_topic_of_another_name_is_none_of_them():
     assert InternalRecords.of("orders") is None
     assert {InternalRecords.of(topic).topic for topic in TOPICS} == TOPICS
+    assert {*stored_records.KEYS, *stored_records.METADATA} == TOPICS
 
 
 def test_both_types_of_offset_keys_have_the_same_values():

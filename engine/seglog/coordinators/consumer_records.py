@@ -27,7 +27,7 @@ from seglog.coordinators.consumer_group import (
 from seglog.coordinators.internal_topic import KeyValue
 from seglog.errors import ProtocolError
 from seglog.wire.codec import decode_versioned, encode_versioned
-from seglog.wire.internal_topics import encode_key
+from seglog.wire.internal_records import encode_key
 from seglog.wire.stored_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

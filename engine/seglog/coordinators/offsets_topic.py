@@ -21,7 +21,8 @@ from seglog.errors import SeglogError
 from seglog.logger import Logger
 from seglog.wire.codec import decode_versioned, encode_versioned
 from seglog.wire.error_codes import Errors
-from seglog.wire.internal_topics import OFFSETS_TOPIC, decode_key, encode_key
+from seglog.wire.internal_records import decode_key, encode_key
+from seglog.wire.internal_topics import OFFSETS_TOPIC
 from seglog.wire.stored_records import (
     GroupMetadataKey,
     GroupMetadataValue,

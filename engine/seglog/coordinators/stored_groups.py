@@ -10,8 +10,9 @@ from seglog.coordinators.group_offsets import GroupOffsets
 from seglog.coordinators.offsets_topic import read_offset
 from seglog.errors import ProtocolError, UnsupportedVersionError
 from seglog.wire.codec import decode_versioned
-from seglog.wire.internal_topics import OFFSETS_TOPIC, decode_key, decode_value
-from seglog.wire.json_form import uuid_text
+from seglog.wire.internal_records import decode_key, decode_value
+from seglog.wire.internal_topics import OFFSETS_TOPIC
+from seglog.wire.json_text import uuid_text
 from seglog.wire.messages import ConsumerProtocolAssignment
 from seglog.wire.stored_records import (
     ConsumerGroupCurrentMemberAssignmentKey,

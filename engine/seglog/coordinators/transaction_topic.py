@@ -19,7 +19,8 @@ from seglog.errors import SeglogError
 from seglog.logger import Logger
 from seglog.wire.codec import decode_versioned, encode_versioned
 from seglog.wire.error_codes import Errors
-from seglog.wire.internal_topics import TRANSACTIONS_TOPIC, encode_key
+from seglog.wire.internal_records import encode_key
+from seglog.wire.internal_topics import TRANSACTIONS_TOPIC
 from seglog.wire.stored_records import TransactionLogKey, TransactionLogValue
 
 _LOG = Logger(__name__)

@@ -77,7 +77,8 @@ _LOGS_AND_SWAPS = (*LOG_SUFFIXES, *(suffix + SWAP_SUFFIX for suffix in LOG_SUFFI
 
 # What may follow the twenty digits, and its parts. No regular expression: a directory may have thousands of names.
 _ENDINGS = {suffix + state: (suffix, state) for suffix in SUFFIXES for state in ("", *STATES)}
-_METADATA_SNAPSHOT = re.compile(rf"([0-9]{{20}})-([0-9]{{10}}){re.escape(METADATA_SNAPSHOT_SUFFIX)}", re.ASCII)
+# (Compiled for the first such name.)
+_METADATA_SNAPSHOT = rf"([0-9]{{20}})-([0-9]{{10}})\{METADATA_SNAPSHOT_SUFFIX}"
 
 
 class SegmentFile(NamedTuple):
@@ -125,7 +126,7 @@ class MetadataSnapshot(NamedTuple):
 
 def parse_metadata_snapshot(name: str) -> MetadataSnapshot | None:
     """Split the name of a metadata snapshot; None for any other name (Snapshots.parse)."""
-    found = _METADATA_SNAPSHOT.fullmatch(name)
+    found = re.fullmatch(_METADATA_SNAPSHOT, name)
     if found is None or int(found[1]) > MAX_OFFSET or int(found[2]) >= 1 << 31:
         return None
     return MetadataSnapshot(int(found[1]), int(found[2]))
@@ -193,7 +194,7 @@ STRAY = "stray"         # unknown to the cluster (3.6 and newer)
 
 MAX_PARTITION = 2**31 - 1
 
-_MARKED = re.compile(r"(?P<partition_dir>\S+-\S+)\.(?P<unique_id>\S+)-(?P<mark>delete|future|stray)")
+_MARKED = r"(?P<partition_dir>\S+-\S+)\.(?P<unique_id>\S+)-(?P<mark>delete|future|stray)"
 
 
 class PartitionDir(NamedTuple):
@@ -220,7 +221,7 @@ def parse_partition_dir(name: str) -> PartitionDir | None:
     """
     mark = unique_id = ""
     if name.endswith((f"-{DELETE}", f"-{FUTURE}", f"-{STRAY}")):
-        found = _MARKED.fullmatch(name)
+        found = re.fullmatch(_MARKED, name)
         if found is None:
             return None
         name, unique_id, mark = found["partition_dir"], found["unique_id"], found["mark"]

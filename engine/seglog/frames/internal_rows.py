@@ -11,7 +11,7 @@ from seglog._kernels.status import Status, words
 from seglog._kernels.window import Window
 from seglog.errors import CorruptRecordError, InvalidArgumentError, ProtocolError, UnsupportedVersionError
 from seglog.wire.internal_topics import InternalRecords
-from seglog.wire.json_form import json_text
+from seglog.wire.json_text import json_text
 
 _LOG_APPEND_TIME = 1
 

@@ -18,7 +18,7 @@ from seglog.format.batch_layout import CONTROL_BIT, LOW_ATTRIBUTES_POS, MAGIC_PO
 from seglog.format.compression import Codec
 from seglog.format.old_format import MessageEncoder
 from seglog.format.validate import Assigned
-from seglog.log.batch_split import refusal, split
+from seglog.late_import import late
 from seglog.log.tail import LogTail
 from seglog.reading.arguments import check_leader_epoch, hint_of_record, hint_of_records
 from seglog.reading.format_counters import FormatCounters
@@ -160,8 +160,14 @@ class LogAppender:
                 try:
                     made = (encoder.many(listed, now_ms),)
                 except RecordTooLargeError as error:
+                    late("seglog.log.batch_split")
+                    from seglog.log.batch_split import refusal
+
                     raise refusal(error, listed, encoder, self._tail.config, now_ms) from None
             else:
+                late("seglog.log.batch_split")
+                from seglog.log.batch_split import split
+
                 made = split(listed, encoder, self._tail.config, now_ms)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint=hint_of_records(listed)) from None

@@ -3,13 +3,12 @@
 Waiting records have their offsets already; if the process dies, they are lost. Not thread-safe: the log's lock guards
 it.
 """
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog.config import LogConfig
 from seglog.errors import RecordTooLargeError
 from seglog.format.batch import BatchEncoder
-from seglog.format.old_format import MessageEncoder
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -28,12 +27,6 @@ class Linger:
         self._needs_keys = config.is_compacted
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._times_from = encoder.times_from
-
-    @classmethod
-    def of(cls, config: LogConfig, encoder: BatchEncoder) -> Self | None:
-        """None if each append is written at once, as in formats v0 and v1, whose records are made with their offsets.
-        """
-        return cls(config, encoder) if config.linger_ms and not isinstance(encoder, MessageEncoder) else None
 
     def add(
         self,

@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.point_read import LastOpened
@@ -27,9 +28,9 @@ from seglog.format.old_format import MessageEncoder
 from seglog.format.validate import Assigned
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space
+from seglog.late_import import late
 from seglog.loading.loader import Loaded, plan_partition
 from seglog.log.batch_epochs import begin_epochs_of
-from seglog.log.linger import Linger
 from seglog.log.ranges_writer import RangesWriter
 from seglog.log.recovery_point import RecoveryPoint
 from seglog.reading.extent import Extent, Shown
@@ -48,6 +49,9 @@ from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import Origin, ProducerState, Update
 from seglog.state.reader_cursor import lower_cursors
 from seglog.threads.write_gate import WriteGate
+
+if TYPE_CHECKING:
+    from seglog.log.linger import Linger
 
 # Each log that this process opens numbers its appends from another one on: no log accepts another one's token.
 _FIRST_NUMBERS = itertools.count(0, 1 << 36)
@@ -146,11 +150,21 @@ class LogTail(WriteGate, QuietTail):
         self.decompress = self._access.decompress
         self.encoder = encoder_of(config, self.leader_epoch, to_timestamp_ms)
         self.is_old_format = isinstance(self.encoder, MessageEncoder)
-        self.linger = Linger.of(config, self.encoder)
+        self.linger = self._new_linger()
         self.lingering = None if self.linger is None else self.linger.batch
         self.lingering_bytes = config.linger_bytes
         self.batch_bytes_max = config.batch_bytes_max
         self.flush_messages = config.flush_messages if self._fsync == "interval" else 0
+
+    def _new_linger(self) -> "Linger | None":
+        """None if each append is written at once, as in formats v0 and v1, whose records are made with their offsets.
+        """
+        if not self.config.linger_ms or self.is_old_format:
+            return None
+        late("seglog.log.linger")
+        from seglog.log.linger import Linger
+
+        return Linger(self.config, self.encoder)
 
     def reload(self) -> None:
         """Load the log from the disk again if an exception interrupted a change.
@@ -222,7 +236,7 @@ class LogTail(WriteGate, QuietTail):
         self.write_lingering()
         self.lingering_bytes = 0
 
-    def write_taken(self, linger: Linger, now_ms: int) -> None:
+    def write_taken(self, linger: "Linger", now_ms: int) -> None:
         """Write the batch that was taken for it; its offsets were already given out."""
         with self.changing():
             made = linger.batch.taken

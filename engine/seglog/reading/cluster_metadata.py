@@ -17,8 +17,8 @@ from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
 from seglog.reading.metadata_snapshot import snapshot_batches
 from seglog.reading.partition import Partition
-from seglog.wire.internal_topics import decode_metadata
-from seglog.wire.json_form import uuid_text
+from seglog.wire.internal_records import decode_metadata
+from seglog.wire.json_text import uuid_text
 from seglog.wire.stored_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,

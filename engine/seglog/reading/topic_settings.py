@@ -25,7 +25,7 @@ from seglog.reading.cluster_metadata import (
 )
 from seglog.state.kept_settings import read_settings
 from seglog.state.partition_metadata import id_of_topic
-from seglog.wire.json_form import uuid_text
+from seglog.wire.json_text import uuid_text
 
 Source = Literal["topic", "broker", "brokers", "log"]
 

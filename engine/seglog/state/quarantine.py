@@ -7,9 +7,8 @@ recovery may begin again.
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seglog._kernels.crc import crc32c
 from seglog.errors import CorruptCheckpointError, StorageError, UnsupportedVersionError
@@ -28,8 +27,7 @@ FORMAT = "seglog-quarantine"
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantinedRange:
+class QuarantinedRange(NamedTuple):
     """One range: its file in the quarantine, its place in the log, and the offsets that may be in it.
 
     `last_offset` is -1 if it is unknown. `crc32c` is that of the bytes, not of any batch in them.
@@ -103,7 +101,7 @@ def put_into_quarantine(fs: FileSystem, partition_dir: Path, ranges: Iterable[tu
 
 def format_index(ranges: Iterable[QuarantinedRange]) -> bytes:
     """The bytes of the index file."""
-    content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "ranges": [asdict(one) for one in ranges]}
+    content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "ranges": [one._asdict() for one in ranges]}
     content["crc32c"] = _checksum(content)
     return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 

@@ -19,7 +19,7 @@ from seglog.reading.topic_settings import DirectorySettings
 from seglog.state.checkpoints import TopicPartition
 from seglog.verification.findings import Finding
 from seglog.verification.log_dir_checkpoints import offsets_in
-from seglog.wire.json_form import uuid_text
+from seglog.wire.json_text import uuid_text
 
 _CHECKPOINTS = (
     names.RECOVERY_POINT_CHECKPOINT, names.REPLICATION_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT,

@@ -2,28 +2,17 @@
 
 A field that the version lacks is left out, and so is a tagged field that has its default.
 """
-import json
-from base64 import urlsafe_b64encode
 from binascii import b2a_base64
 from typing import Any
 
 from seglog.wire.definitions import Field
+from seglog.wire.json_text import uuid_text
 from seglog.wire.structs import KafkaMessage, KafkaStruct, fields
 
 
 def json_form(message: KafkaMessage, version: int) -> dict[str, Any]:
     """The message as a dict that `json_text` can write."""
     return _struct(message, message, version, version >= message.FLEXIBLE_FROM)
-
-
-def json_text(form: Any) -> str:
-    """JSON without spaces, in Unicode, as Kafka's tools print it."""
-    return json.dumps(form, ensure_ascii=False, separators=(",", ":"))
-
-
-def uuid_text(uuid: bytes) -> str:
-    """The 16 bytes as Kafka prints them: base64 for URLs, without padding."""
-    return urlsafe_b64encode(uuid).decode().rstrip("=")
 
 
 def _struct(message: KafkaMessage, struct: KafkaStruct, version: int, is_flexible: bool) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from seglog._kernels.window import Window
 from seglog.errors import ProtocolError, UnsupportedVersionError
 from seglog.format.compression import decompressor
 from seglog.wire.internal_topics import InternalRecords
-from seglog.wire.json_form import json_text
+from seglog.wire.json_text import json_text
 from support.golden import unpack
 
 KRAFT_VERSIONS = ("3.9.1", "4.1.1", "4.4.0")
