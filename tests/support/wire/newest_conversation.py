@@ -122,6 +122,7 @@ class NewestConversation(Conversation):
         for version in later(m.ConsumerGroupHeartbeatRequest):
             self.refused_members(version)
             self.two_members(version)
+            self.lost_answers(version)
             self.static_members(version)
         self.members_by_regex()
         for name in ("group of nobody", "classic", ""):
@@ -287,6 +288,34 @@ class NewestConversation(Conversation):
         described("no members")
         self.say(f"{group}, without members", m.DeleteGroupsRequest(groups_names=[group]), 2)
         described("a group that was deleted")
+
+    def lost_answers(self, version):
+        """Of a member that has given up partitions when it is to give up more: it asks again."""
+        H, group, epochs = m.ConsumerGroupHeartbeatRequest, f"more-and-more-{version}", {}
+        more = {"rebalance_timeout_ms": 60_000, "server_assignor": "range", "subscribed_topic_names": ["assigned"]}
+
+        def beat(label, name, *owned, epoch=None):
+            rows = [H.TopicPartitions(topic_id=self.id_of("assigned"), partitions=list(owned))] if owned else []
+            answer = self.say(f"{group}: {label}", H(
+                group_id=group, member_id=name, member_epoch=epochs.get(name, 0) if epoch is None else epoch,
+                topic_partitions=rows, **more), version)
+            epochs.setdefault(name, answer.member_epoch)
+
+        beat("a joins", "a")
+        beat("b joins", "b")
+        beat("a is told to give up", "a", 0, 1, 2, 3)
+        beat("c joins", "c")
+        beat("d joins", "d")
+        for label in ("a gave up, and is told to give up more", "again, with the same epoch"):
+            beat(label, "a", 0, 1)
+            self.say(f"{group}: {label}", m.ConsumerGroupDescribeRequest(group_ids=[group]), version)
+        beat("a gave up all", "a", 0)
+        beat("again, with the epoch before", "a", 0)
+        beat("again, with more than it has", "a", 0, 1)
+        for name in "bcda":
+            beat(f"{name} goes on", name, *([0] if name == "a" else []))
+        for name in "abcd":
+            beat(f"{name} leaves", name, epoch=-1)
 
     def member_commits(self, version, group, epochs):
         C, F = m.OffsetCommitRequest, m.OffsetFetchRequest
