@@ -35,8 +35,8 @@ from .options import (
 @click.option("--partition", "partitions", metavar="NAME", multiple=True,
               help="Only this partition, such as orders-0. May be repeated.")
 @click.option("--until", metavar="TIME", type=TimeType(),
-              help="Up to this time: each partition ends before its first batch with a later record. `-2h`, "
-              "`2026-11-24T12:00`.")
+              help="Up to this time: each partition ends before its first batch with a later record. Queues that were "
+              "backed up later are left out. `-2h`, `2026-11-24T12:00`.")
 @click.option("--until-offset", metavar="OFFSET", type=NumberType(0),
               help="End before the batch that holds this offset. With --partition or --topic.")
 @click.option("--rename", "renamed", metavar="TOPIC=NAME", multiple=True,
@@ -63,7 +63,7 @@ def command(
     Each partition or queue is as of its moment, and appears as a whole. Nothing that exists is replaced: status 2 if
     one exists already. Jobs that were in flight are delivered again. Indexes are rebuilt, and every checksum is
     checked. A run that was killed is run again, and goes on. Status 7 if the source had damage: what was damaged is
-    restored as it was, and named.
+    restored as it was, and named. Also if a queue was left out, because it has no state of the time of --until.
     """
     if not is_local(store) and not Repository(store, dict(store_options), OsFileSystem()).exists:
         of_backups = {
@@ -100,7 +100,7 @@ def command(
         report.print_json(
             "summary", **report.dry_run_fields(dry_run, bool(parts), apply=False),
             snapshot=done.snapshot.id, partitions=len(done.partitions), queues=len(done.ledgers),
-            size_bytes=size_bytes, found_whole=len(done.found_whole), damaged=damaged,
+            size_bytes=size_bytes, found_whole=len(done.found_whole), left_out=done.left_out, damaged=damaged,
         )
     else:
         would = "would be restored" if dry_run else "restored"
@@ -110,11 +110,13 @@ def command(
             f"{count_of_parts(len(done.partitions), len(done.ledgers))}, {at_most}{report.size(size_bytes)}, of the "
             f"snapshot {done.snapshot.id} {would}{there}"
         )
+        for name, why in done.left_out.items():
+            report.note(f"left out: {name}: {why}; restore it by --topic, of a snapshot that suits, without an end")
         for name in damaged:
             report.note(f"damaged in the source, and restored as it was: {name}; `seglog verify` shows where")
         if dry_run:
             print(report.dry_run_text(bool(parts), apply=False))
-    if damaged:
+    if damaged or done.left_out:
         return report.PARTIAL
     return int(dry_run and bool(parts))
 

@@ -378,8 +378,28 @@ def test_a_run_that_is_killed_before_its_snapshot_is_put_hinders_nobody(log, dat
     assert backups.check().unused == 0
     place, = (in_cloud(server) / "snapshots").glob("2*.json")
     place.unlink()
-    with pytest.raises(InvalidArgumentError, match="removed meanwhile"):
+    with pytest.raises(InvalidArgumentError, match="no snapshot 'latest'"):
         backups.snapshot()
+
+
+def test_an_id_that_the_register_alone_knows_makes_no_prefix_ambiguous(log, data, backups, in_memory, monkeypatch):
+    """A run was killed after it had told its id, and before it put its snapshot: "2 snapshots begin with" was said."""
+    first = backups.create(data).snapshot
+    never_put = f"{first.id[:-8]}ffffffff"
+    day = first.id[:8]
+    backups._repository._register.write({first.id, never_put})
+    assert backups.snapshot(day).id == first.id
+    backups.restore(in_memory / "back", snapshot=day)
+    with pytest.raises(InvalidArgumentError, match=f"no snapshot '{never_put}'"):
+        backups.snapshot(never_put)
+    fill(log)
+    last = backups.create(data).snapshot
+    with pytest.raises(InvalidArgumentError, match=f"several snapshots begin with '{day}'"):
+        backups.snapshot(day)
+    hide(monkeypatch, backups, first.id, last.id)       # no listing shows them yet: only the register knows them
+    assert [backups.snapshot(one.id[:-4]).id for one in (first, last)] == [first.id, last.id]
+    with pytest.raises(InvalidArgumentError, match="several snapshots"):
+        backups.snapshot(day)
 
 
 def test_a_damaged_register_is_found_stops_prune_and_is_written_anew(log, data, server, backups):

@@ -6,9 +6,11 @@ import sys
 import pytest
 
 import seglog
-from seglog.archive.restoring import JOURNAL_FILE
+from seglog.archive import restoring
+from seglog.archive.restore_journal import JOURNAL_FILE
 from seglog.clock import ManualClock
-from seglog.errors import InvalidArgumentError, LogLockedError
+from seglog.errors import CorruptCheckpointError, InvalidArgumentError, LogLockedError, UnsupportedVersionError
+from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from support.backed_log import CONFIG, NOW, fill
@@ -173,3 +175,102 @@ def test_a_killed_run_up_to_a_time_before_now_can_be_finished(store, in_memory):
     again = restore_by_command(store, back, *(f"--topic={topic}" for topic in TOPICS), f"--until={until}")
     assert again.returncode == 0, again.stderr
     assert ends(back) == dict.fromkeys(TOPICS, 20)
+
+
+class KilledError(Exception):
+    pass
+
+
+def kill(store, back, **given):
+    """A restore that is killed before it has restored anything."""
+    def killed(fs, *arguments, **more):
+        raise KilledError
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(restoring, "_restore", killed)
+        with pytest.raises(KilledError):
+            seglog.restore(store, back, **given)
+    return (back / JOURNAL_FILE).read_bytes()
+
+
+def test_a_killed_run_that_was_to_fill_partitions_is_not_finished_without_filling_them(store, in_memory):
+    """It said that they were there already: they were, and empty."""
+    new = in_memory / "new"
+    (new / "orders-0").mkdir(parents=True)
+    (new / "orders-0" / f"{0:020}.log").touch()
+    kill(store, new, topics=["orders"], adopt=True)
+    again = restore_by_command(store, new, "--topic", "orders")
+    assert again.returncode == 2
+    assert re.search(r"this snapshot with --adopt was begun here.*--snapshot \S+ --adopt", again.stderr, re.DOTALL)
+    done = seglog.restore(store, new, topics=["orders"], adopt=True)
+    assert (len(done.partitions), done.found_whole) == (1, [])
+    assert ends(new) == {"orders": 20}
+
+
+def test_a_killed_run_without_adopt_is_not_finished_with_it(store, in_memory):
+    back = in_memory / "back"
+    kill(store, back, topics=["orders"])
+    (back / "orders-0").mkdir()
+    with pytest.raises(InvalidArgumentError, match="this snapshot without --adopt was begun here"):
+        seglog.restore(store, back, topics=["orders"], adopt=True)
+
+
+def test_a_killed_run_is_not_finished_with_other_names(data, store, in_memory):
+    """`orders-0`, which has the records of another topic by now, counted as restored."""
+    with seglog.open(data / "bills-0", config=CONFIG, clock=ManualClock(NOW)) as log:
+        fill(log)
+    seglog.backup(data, store)
+    back = in_memory / "back"
+
+    def killed(done_bytes, total_bytes):
+        if (back / "orders-0").exists():
+            raise KilledError
+
+    given = {"topics": ["bills", "items"], "rename": {"bills": "orders"}}
+    with pytest.raises(KilledError):
+        seglog.restore(store, back, **given, progress=killed)
+    with pytest.raises(InvalidArgumentError, match="this snapshot, with bills-0 as orders-0, was begun") as refused:
+        seglog.restore(store, back, topics=["orders"])
+    assert "the same --rename" in refused.value.hint
+    done = seglog.restore(store, back, **given)
+    assert done.found_whole == ["orders-0"]
+    assert ends(back) == {"orders": 40, "items": 20}
+
+
+def test_a_journal_tells_older_programs_that_they_cannot_finish_it(store, in_memory):
+    """A program that knows version 1 only knows no end, no names and no created partitions."""
+    def version(number, given):
+        number += 1
+        back = in_memory / f"back-{number}"
+        (back / "orders-0").mkdir(parents=True)
+        (back / "orders-0" / f"{0:020}.log").touch()
+        if not given.get("adopt"):
+            (back / "orders-0").rename(back / "mine-0")
+        return parse_json(kill(store, back, topics=["orders"], **given), "seglog-restore", 2, None, dict, oldest=1)
+
+    plain, *others = (version(number, given) for number, given in enumerate((
+        {}, {"until_offset": 3}, {"until": NOW}, {"rename": {"orders": "before"}}, {"adopt": True})))
+    assert (plain["version"], plain.keys() & {"end", "renamed", "adopt", "filled"}) == (1, set())
+    assert {body["version"] for body in others} == {2}
+    back = in_memory / "newer"
+    back.mkdir()
+    (back / JOURNAL_FILE).write_bytes(format_json("seglog-restore", 3, snapshot="x", partitions=[]))
+    with pytest.raises(UnsupportedVersionError, match="version 3 of seglog-restore"):
+        seglog.restore(store, back)
+    assert sorted(path.name for path in back.iterdir()) == [JOURNAL_FILE]
+
+
+def test_a_journal_of_version_1_is_read_with_all_that_it_may_have(store, in_memory):
+    """Before version 2, ends and filled partitions were told in version 1."""
+    back = in_memory / "back"
+    body = parse_json(kill(store, back, topics=["orders"]), "seglog-restore", 1, None, dict)
+    members = {"snapshot": body["snapshot"], "partitions": ["orders-0"]}
+    (back / "orders-0").mkdir()
+    for more, differs in (({"end": [None, 7]}, "another end"), ({"filled": {"orders-0": 9}}, "with --adopt")):
+        (back / JOURNAL_FILE).write_bytes(format_json("seglog-restore", 1, **members, **more))
+        with pytest.raises(InvalidArgumentError, match=differs):
+            seglog.restore(store, back, topics=["orders"])
+    for end in ([], [1], ["1", None], 7):
+        (back / JOURNAL_FILE).write_bytes(format_json("seglog-restore", 1, **members, end=end))
+        with pytest.raises(CorruptCheckpointError):
+            seglog.restore(store, back, topics=["orders"])

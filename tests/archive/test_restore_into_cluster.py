@@ -161,7 +161,7 @@ def test_a_partition_of_another_user_is_not_filled_as_its_broker_could_not_write
 
 
 def test_records_that_come_after_the_first_look_are_not_replaced(old, new, store, monkeypatch):
-    begin = restoring._journal_of
+    begin = restoring._check_free
 
     def begins_before_a_writer(*given, **more):
         done = begin(*given, **more)
@@ -169,7 +169,7 @@ def test_records_that_come_after_the_first_look_are_not_replaced(old, new, store
             log.append(b"a record")
         return done
 
-    monkeypatch.setattr(restoring, "_journal_of", begins_before_a_writer)
+    monkeypatch.setattr(restoring, "_check_free", begins_before_a_writer)
     with pytest.raises(InvalidArgumentError, match="has records"):
         seglog.restore(store, new, topics=["orders"], adopt=True)
     assert [value for *_, value in read(new / "orders-0")] == [b"a record"]

@@ -5,6 +5,7 @@ import seglog
 from seglog.clock import ManualClock
 from seglog.errors import InvalidArgumentError
 from support.command import seglog as run
+from support.command import seglog_json
 
 NOW = 1_700_000_000_000
 CONFIG = {"segment.bytes": 900, "index.interval.bytes": 100}
@@ -107,3 +108,58 @@ def test_what_makes_no_sense_is_refused(store, in_memory):
         run("restore", store, back, *words, status=2)
     run("restore", store, back, "--topic", "orders", "--until-offset", 7, "--rename", "orders=other")
     assert len(held(back / "other-0")) > 0
+
+
+@pytest.fixture
+def mixed(data, in_memory):
+    """Beside the log a queue, and one with the name of the topic."""
+    for name in ("jobs", "orders"):
+        with seglog.Queue(data / name) as queue:
+            queue.put(b"a job")
+    seglog.backup(data, in_memory / "mixed")
+    return in_memory / "mixed"
+
+
+def test_queues_that_were_backed_up_later_are_left_out_and_named(data, mixed, in_memory):
+    """The whole restore was refused, and with it the logs: "choose topics of Kafka's", also if a queue had the name of
+    the topic."""
+    back, end = in_memory / "back", NOW + 30_000
+    seglog.restore(mixed, in_memory / "logs", partitions=["orders-0"], until=end)
+    for given in ({}, {"topics": ["*"]}, {"topics": ["orders", "*"]}):
+        would = seglog.restore(mixed, back, until=end, dry_run=True, **given)
+        assert ([part.name for part in would.partitions], would.ledgers) == (["orders-0"], [])
+        assert would.left_out.keys() == {"jobs", "orders"}
+    run = seglog.restore(mixed, back, until=end)
+    assert run.left_out.keys() == {"jobs", "orders"}
+    assert "a queue is restored as of its moment, 20" in run.left_out["jobs"]
+    assert sorted(path.name for path in back.iterdir() if path.is_dir()) == ["orders-0"]
+    assert held(back / "orders-0") == held(in_memory / "logs/orders-0") != held(data / "orders-0")
+    seglog.restore(mixed, back, topics=["jobs"])       # as the report says
+    with seglog.Queue(back / "jobs", create=False) as queue:
+        assert queue.get(timeout=0).value == b"a job"
+
+
+def test_an_offset_leaves_a_queue_with_the_name_of_the_topic_out(mixed, in_memory):
+    run = seglog.restore(mixed, in_memory / "back", topics=["orders"], until_offset=5)
+    assert ([part.next_offset for part in run.partitions], list(run.left_out)) == ([5], ["orders"])
+
+
+@pytest.mark.parametrize("given", [{"until": NOW, "topics": ["jobs"]}, {"until": NOW, "topics": ["orders", "jo*"]},
+                                   {"until_offset": 3, "topics": ["jobs"]}])
+def test_an_end_of_a_queue_alone_is_refused(mixed, in_memory, given):
+    with pytest.raises(InvalidArgumentError, match="jobs: a queue is restored as of its moment, 20") as refused:
+        seglog.restore(mixed, in_memory / "back", **given)
+    assert "choose a snapshot from before it" in refused.value.hint
+    assert not (in_memory / "back").exists()
+
+
+def test_a_queue_that_was_backed_up_before_that_time_is_restored(mixed, in_memory):
+    run = seglog.restore(mixed, in_memory / "back", until=4 * 10**12)
+    assert ([part.name for part in run.partitions], len(run.ledgers), run.left_out) == (["orders-0"], 2, {})
+
+
+def test_the_command_names_what_it_leaves_out(mixed, in_memory):
+    told = run("restore", mixed, in_memory / "back", "--until", NOW, status=7)
+    assert "left out: jobs: a queue is restored as of its moment" in told.stderr
+    *_, summary = seglog_json("restore", mixed, in_memory / "again", "--until", NOW, status=7)
+    assert summary["left_out"].keys() == {"jobs", "orders"}

@@ -9,10 +9,12 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from seglog.archive.living_clusters import adapt, as_created, check_created, has_records, refuse_strays, topic_id_of
+from seglog.archive.restore_journal import JOURNAL_FILE, BegunRestore, RestoreJournal
 from seglog.archive.restored_files import RestoredFiles, RestoreEnd
 from seglog.archive.restored_ledgers import RestoredLedger, restore_ledger
 from seglog.backups.manifest import BackedFile, PartitionBackup, Snapshot, SnapshotLedger, SnapshotPartition
@@ -27,7 +29,6 @@ from seglog.errors import (
     StorageError,
 )
 from seglog.format import names
-from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.aside import make_directories, write_atomically
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.lock import lock_log_dir, lock_partition
@@ -45,10 +46,6 @@ from seglog.stores.open_store import AnyPath
 
 Progress = Callable[[int, int], None]
 
-# A broker looks at directories only.
-JOURNAL_FILE = ".seglog.restore"
-_FORMAT, _VERSION = "seglog-restore", 1
-
 
 @dataclass(frozen=True, slots=True)
 class RestoredPartition:
@@ -65,12 +62,14 @@ class RestoredPartition:
 @dataclass(slots=True)
 class RestoreRun:
     """What `restore` did: the snapshot, the partitions, queues and ledgers that were restored, and in `found_whole` the
-    names of those that a killed run had restored."""
+    names of those that a killed run had restored. `left_out`: {queue or ledger: why it has no state of the time or
+    offset up to which the others were restored}."""
 
     snapshot: Snapshot
     partitions: list[RestoredPartition] = field(default_factory=list)
     ledgers: list[RestoredLedger] = field(default_factory=list)
     found_whole: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 def restore(
@@ -90,7 +89,8 @@ def restore(
 
     `until`: a time, as for `Log.read`; each partition ends before its first batch that has a later record.
     `until_offset`: a partition ends before the batch that holds this offset; name partitions or topics. A queue or
-    managed ledger is refused with either. `rename`: {topic: its new name}; a renamed partition has no topic id.
+    ledger is restored as of its moment only: with an end before that, it is left out, and named in `left_out`. If
+    nothing else is chosen, that is refused. `rename`: {topic: its new name}; a renamed partition has no topic id.
     `adopt`: `dst` is the log dir of a broker of a cluster that goes on, and has created the topics: fill their empty
     partitions, which keep the topic ids of that cluster. Every batch gets leader epoch 0. Without it, a restore
     into the log dir of a KRaft broker is refused if its cluster does not know the topic by the id that the backup has.
@@ -108,14 +108,9 @@ def restore(
     repository = Repository(store, options, fs)
     found = repository.snapshot(snapshot)
     chosen = _renamed(_chosen(found, topics, partitions), rename or {})
+    run = RestoreRun(found, left_out=_left_out(found, chosen, topics, end))
+    chosen = {name: part for name, part in chosen.items() if name not in run.left_out}
     ledgers = {name: part for name, part in chosen.items() if isinstance(part, SnapshotLedger)}
-    if ledgers and end is not None:
-        first, ledger = next(iter(ledgers.items()))
-        raise InvalidArgumentError(
-            f"the {ledger.kind.value} {first} cannot be restored up to a time or an offset",
-            hint="leave out the end, or choose topics of Kafka's: --topic",
-        )
-    run = RestoreRun(found)
     is_whole = not topics and not partitions
     if ledgers and adopt:
         raise InvalidArgumentError(
@@ -128,9 +123,11 @@ def restore(
             name, chosen[name], repository, pieces))
     refuse_file_in_the_way(target)
     files = found.files if is_whole else ()
+    renamed = {name: part.name for name, part in chosen.items() if part.name != name}
 
-    def check_target() -> _Journal:
-        journal = _journal_of(fs, target, found, list(chosen), end, adopt=adopt)
+    def check_target() -> RestoreJournal:
+        journal = RestoreJournal(fs, target, BegunRestore(found.id, frozenset(chosen), end, renamed, adopt))
+        _check_free(target, [name for name in chosen if name not in journal.done], adopt=adopt)
         _check_files(target, files, pieces)
         return journal
 
@@ -242,6 +239,31 @@ def _renamed(parts: Collection[_Part], rename: Mapping[str, str]) -> dict[str, _
     return found
 
 
+def _left_out(
+    snapshot: Snapshot, chosen: Mapping[str, _Part], topics: Collection[str], end: RestoreEnd | None
+) -> dict[str, str]:
+    """{queue or ledger that has no state of that end: why}. Raises InvalidArgumentError if that is all that one of the
+    `topics` has, or all of the snapshot."""
+    if end is None or (end.time_ms is not None and snapshot.ended_at_ms <= end.time_ms):
+        return {}
+    left_out = {}
+    for name, part in chosen.items():
+        if isinstance(part, SnapshotLedger):
+            moment = datetime.fromtimestamp(part.taken_at_ms // 1000, UTC)
+            what = "an offset" if end.time_ms is None else "an earlier time"
+            left_out[name] = (
+                f"a {part.kind.value} is restored as of its moment, {moment:%Y-%m-%dT%H:%M:%SZ}, not of {what}"
+            )
+    for glob in topics or ["*"]:
+        of_glob = [name for name, part in chosen.items() if fnmatchcase(_topic_of(part), glob)]
+        if of_glob and left_out.keys() >= set(of_glob):
+            raise InvalidArgumentError(
+                f"{of_glob[0]}: {left_out[of_glob[0]]}",
+                hint="leave out the end, and choose a snapshot from before it: `seglog backup ls STORE` lists them",
+            )
+    return left_out
+
+
 def _until(until: Time | None, until_offset: int | None, *, is_chosen: bool) -> RestoreEnd | None:
     if until_offset is not None:
         if until is not None:
@@ -261,89 +283,6 @@ def _id_of(name: str, part: _Part, repository: Repository, pieces: PieceStore) -
     if not isinstance(part, SnapshotPartition) or part.name != name:
         return None
     return topic_id_of(repository.partition(part, pieces), lambda file: file_content(file, pieces))
-
-
-class _Journal:
-    """The file that says which partitions a run restores, so that another one finishes what a killed one has begun.
-
-    A partition of a new name is whole if it is there. One that a broker has created is there before, and may have got
-    records of others since: it is whole if it is the directory that was filled.
-    """
-
-    def __init__(
-        self, fs: FileSystem, path: Path, snapshot: str, parts: Collection[str], filled: Mapping[str, int],
-        end: RestoreEnd | None,
-    ) -> None:
-        self._fs = fs
-        self._path = path
-        self._snapshot = snapshot
-        self._parts = sorted(parts)
-        self._end = end
-        self._filled = dict(filled)         # partition -> inode of its directory
-        self.done: set[str] = set()
-
-    def put(self) -> None:
-        write_atomically(self._fs, self._path, format_json(
-            _FORMAT, _VERSION, snapshot=self._snapshot, partitions=self._parts, filled=self._filled,
-            end=_end_to_json(self._end)))
-
-    def will_publish(self, name: str, directory: Path) -> None:
-        """Note the directory that gets the partition's name next."""
-        self._filled[name] = os.stat(directory).st_ino
-        self.put()
-
-
-def _journal_of(
-    fs: FileSystem, target: Path, snapshot: Snapshot, parts: list[str], end: RestoreEnd | None, *, adopt: bool
-) -> _Journal:
-    """Check the target. Returns the journal, not written yet; its `done` are the partitions that a killed run of this
-    snapshot restored."""
-    path = target / JOURNAL_FILE
-    is_there = has_records if adopt else os.path.lexists
-    begun: list[str] = []
-    filled: dict[str, int] = {}
-    try:
-        before, begun, filled, until = parse_json(read_file(path), _FORMAT, _VERSION, path, _journal)
-        is_other = before != snapshot.id or until != _end_to_json(end)
-        if is_other and any(is_there(target / name) for name in begun):
-            what = f"the snapshot {before}" if before != snapshot.id else "this snapshot up to another end"
-            raise InvalidArgumentError(
-                f"a restore of {what} was begun here", file=target,
-                hint=f"finish it with --snapshot {before}{_end_options(until)}, or choose another target",
-            )
-        if is_other:
-            begun, filled = [], {}
-    except FileNotFoundError:
-        pass
-    journal = _Journal(fs, path, snapshot.id, {*begun, *parts}, filled, end)
-    journal.done = {
-        name for name in begun if is_there(target / name)
-        and (not adopt or filled.get(name) == os.stat(target / name).st_ino)
-    }
-    _check_free(target, [name for name in parts if name not in journal.done], adopt=adopt)
-    return journal
-
-
-def _journal(body: dict[str, object]) -> tuple[str, list[str], dict[str, int], object]:
-    snapshot, partitions, filled = body["snapshot"], body["partitions"], body.get("filled", {})
-    if not isinstance(snapshot, str) or not isinstance(partitions, list) or not isinstance(filled, dict):
-        raise ValueError("it names no snapshot or no partitions")
-    filled = {str(name): int(inode) for name, inode in filled.items()}
-    return snapshot, [str(name) for name in partitions], filled, body.get("end")
-
-
-def _end_to_json(end: RestoreEnd | None) -> list[int | None] | None:
-    return None if end is None else [end.time_ms, end.offset]
-
-
-def _end_options(end: object) -> str:
-    """The options of an end in a journal. In milliseconds: who passed a time before now cannot know which it was."""
-    match end:
-        case [int(time_ms), None]:
-            return f" --until {time_ms}"
-        case [None, int(offset)]:
-            return f" --until-offset {offset}"
-    return ", without --until"
 
 
 def _check_free(target: Path, parts: list[str], *, adopt: bool) -> None:
@@ -374,7 +313,7 @@ def _check_files(target: Path, files: Collection[BackedFile], pieces: PieceStore
 
 def _restore(
     fs: FileSystem, log_dir: LogDirState, path: Path, backed: PartitionBackup, pieces: PieceStore, config: LogConfig,
-    until: RestoreEnd | None, told: _Told, journal: _Journal | None,
+    until: RestoreEnd | None, told: _Told, journal: RestoreJournal | None,
 ) -> RestoredPartition:
     """`journal`: fill the partition that a broker has created."""
     if journal is None:
@@ -386,7 +325,7 @@ def _restore(
 
 def _publish(
     fs: FileSystem, log_dir: LogDirState, path: Path, backed: PartitionBackup, pieces: PieceStore, config: LogConfig,
-    until: RestoreEnd | None, told: _Told, journal: _Journal | None,
+    until: RestoreEnd | None, told: _Told, journal: RestoreJournal | None,
 ) -> RestoredPartition:
     where = named_partition(path)
     is_of_log_dir = where[0] != names.METADATA_TOPIC        # its log is no log of Kafka's LogManager

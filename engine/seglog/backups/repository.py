@@ -191,22 +191,33 @@ class Repository:
 
     def snapshot(self, snapshot_id: str) -> Snapshot:
         """The snapshot with this id, `latest`, or the only one whose id begins so. Raises InvalidArgumentError."""
-        gone: list[str] = []
+        gone: set[str] = set()
         while True:
-            # `follow` replaces the last one again and again, so look for the one that came instead.
+            # `follow` replaces the last one again and again, so look for the one that came instead. The register may
+            # also have ids whose snapshots were never put.
             ids = self.snapshot_ids()
             left = [one for one in ids if one not in gone]
             chosen = left[-1:] if snapshot_id == _LATEST else [one for one in left if one.startswith(snapshot_id)]
-            if gone and gone[-1] in ids and not chosen:
-                return self.read_snapshot(gone[-1])
-            if len(chosen) != 1:
-                found = f"{len(chosen)} snapshots begin with" if chosen else "no snapshot"
+            found: list[Snapshot] = []
+            for one in chosen:
+                snapshot = self.find_snapshot(one)
+                if snapshot is None:
+                    gone.add(one)
+                else:
+                    found.append(snapshot)
+                if len(found) > 1:
+                    raise InvalidArgumentError(
+                        f"several snapshots begin with {snapshot_id!r}", file=self.path,
+                        hint="`seglog backup ls` lists them",
+                    )
+            if found:
+                return found[0]
+            if not chosen:
+                if seen := sorted(gone & self.listed_ids()):
+                    return self.read_snapshot(seen[-1])
                 raise InvalidArgumentError(
-                    f"{found} {snapshot_id!r}", file=self.path, hint="`seglog backup ls` lists them"
+                    f"no snapshot {snapshot_id!r}", file=self.path, hint="`seglog backup ls` lists them"
                 )
-            if (snapshot := self.find_snapshot(chosen[0])) is not None:
-                return snapshot
-            gone.append(chosen[0])
 
     def snapshots(self) -> list[Snapshot]:
         """All, the oldest first, but those that are removed meanwhile. Raises InvalidArgumentError if there are no

@@ -27,8 +27,7 @@ from functools import partial
 from pathlib import Path
 
 import seglog
-from seglog.archive.restoring import JOURNAL_FILE
-from seglog.format.checked_json import parse_json
+from seglog.archive.restore_journal import JOURNAL_FILE, BegunRestore
 from seglog.fs.files import OsFileSystem
 from seglog.fs.staging import leftovers
 from seglog.state.partition_metadata import PartitionMetadata
@@ -141,7 +140,7 @@ class Life:
         for name, finish in (("back", self.restore), ("adopted", self.adopt)):
             journal = self.top / name / JOURNAL_FILE
             if journal.exists():
-                begun = parse_json(journal.read_bytes(), "seglog-restore", 1, journal, lambda body: body["snapshot"])
+                begun = BegunRestore.parse(journal.read_bytes(), journal).snapshot
                 if begun in known:
                     finish(begun)
             shutil.rmtree(self.top / name, ignore_errors=True)
