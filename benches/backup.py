@@ -3,17 +3,20 @@ what one that follows a log costs the appending thread."""
 import hashlib
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import seglog
 from benches import data
-from benches.appending import Place, our_log
+from benches.appending import our_log
 from benches.following import append_all
 from benches.opening import renumbered
 from benches.runner import Bench, Fresh, Goal
@@ -23,37 +26,62 @@ PIECE_BYTES = 16 << 20
 # Of each million records that the other benchmarks use, so many segments in a log dir that has not changed.
 UNCHANGED_SEGMENTS, IN_A_PARTITION = 0.1, 1000
 UNCHANGED_BOUND_S = 3.0
-EVERY_S = 0.2
+# Many short turns, each with several runs of the backup.
+EVERY_S = 0.03
+TURN, PAIRS_A_REPETITION = 0.03, 15
 FOLLOW = """
 import seglog, sys
 seglog.BackupStore(sys.argv[2]).follow(sys.argv[1], every_s=float(sys.argv[3]), on_run=lambda _: print(flush=True))
 """
 
 
-class BackedUp:
-    """A log, and a process that backs it up again and again; or the log alone."""
+class Following:
+    """A log, and a process that backs it up again and again during the turns of this contender, and stands still
+    during those of others."""
 
-    def __init__(self, path: Path, *, is_followed: bool) -> None:
+    def __init__(self, path: Path) -> None:
         self.log = our_log(path, fsync="never")
         self.log.append(b"first")
-        self._process = None
-        if is_followed:
-            arguments = [sys.executable, "-c", FOLLOW, path / "bench-0", path / "store", str(EVERY_S)]
-            self._process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
-            assert self._process.stdout is not None
-            self._process.stdout.readline()     # the first run is over
+        arguments = [sys.executable, "-c", FOLLOW, path / "bench-0", path / "store", str(EVERY_S)]
+        self._process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self._process.stdout.readline()     # the first run is over
+        self._runs = 1
+        self._thread = threading.Thread(target=self._count, args=[self._process.stdout])
+        self._thread.start()
+        self._process.send_signal(signal.SIGSTOP)
 
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
+    def _count(self, told: IO[str]) -> None:
+        for _ in told:
+            self._runs += 1
+
+    def turn(self, append: Callable[[object], object]) -> Fresh:
+        return Fresh(
+            lambda: self._process.send_signal(signal.SIGCONT), lambda _: append(self),
+            lambda _: self._process.send_signal(signal.SIGSTOP),
+        )
+
+    def close(self) -> int:
+        """Returns how many runs there were."""
+        self._process.kill()
+        self._process.wait()
+        self._thread.join()
         self.log.close()
+        return self._runs
+
+
+class Alone:
+    """A log that nobody backs up."""
+
+    def __init__(self, path: Path) -> None:
+        self.log = our_log(path, fsync="never")
+        self.log.append(b"first")
 
 
 def run(bench: Bench, directory: Path, count: int) -> None:
     _copying(bench, directory / "backup", count)
     _unchanged(bench, directory / "unchanged", max(int(count * UNCHANGED_SEGMENTS), 1))
-    _following(bench, directory / "followed", count // 2)
+    _following(bench, directory / "following", count)
 
 
 def plainly(source: Path, target: Path) -> None:
@@ -121,18 +149,20 @@ def _unchanged(bench: Bench, log_dir: Path, segments: int) -> None:
     bench.limit(name, "s", "seglog", best_s, UNCHANGED_BOUND_S)
 
 
-def _following(bench: Bench, directory: Path, records: int) -> None:
+def _following(bench: Bench, directory: Path, count: int) -> None:
+    """By the CPU time of the process that appends. The disk and the cores that the two share are not its cost."""
     name = "append while a backup follows"
     if not bench.wanted(name):
         return
-    directory.mkdir(parents=True)
-    place = Place(directory)
+    records, pairs = max(int(count * TURN), 100), PAIRS_A_REPETITION * bench.repetitions
     append = partial(append_all, records=records)
-    bench.compare(
-        name, records / 1e6, "M rec/s",
-        {
-            "followed": place.fresh(partial(BackedUp, is_followed=True), append),
-            "alone": place.fresh(partial(BackedUp, is_followed=False), append),
-        },
-        {("followed", "alone"): Goal(0.97)}, clock=time.process_time,
-    )
+    followed, alone = Following(directory / "followed"), Alone(directory / "alone")
+    try:
+        bench.paired(
+            name, records / 1e6, "M rec/s", ("followed", followed.turn(append)),
+            ("alone", Fresh(lambda: alone, append, lambda _: None)), Goal(0.97), pairs=pairs, clock=time.process_time,
+        )
+    finally:
+        runs = followed.close()
+        alone.log.close()
+    print(f"{'':34} {runs} runs of the backup, {records} records a turn")

@@ -17,6 +17,8 @@ NOW = 1_790_000_000_000
 # `make torture` sets SEGLOG_TORTURE: ten minutes; otherwise some seconds.
 STORM_S = 600 if os.environ.get("SEGLOG_TORTURE") else 12
 SMALL = {"index.interval.bytes": 200, "retention.ms": -1, "file.delete.delay.ms": 100}
+AT_ONCE = 50        # records of a produce
+KEYS = 10           # that they have by turns
 LOG_FILES = (".log", ".snapshot", ".txnindex")
 
 
@@ -143,15 +145,16 @@ def test_backups_beside_a_broker_that_rolls_deletes_compacts_and_is_killed(kafka
     """Each restored snapshot holds what the broker was given, in order and without a hole that is not compaction's."""
     oracle, store = kafka_oracle("4.1.1"), tmp_path / "store"
     cleaner = {"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "200", "log.retention.check.interval.ms": "500"}
-    written = {"deleted-0": {}, "compacted-0": {}}
+    written = {"deleted-0": [], "compacted-0": []}      # what the broker was given at each offset
+    ends = dict.fromkeys(written, 0)
     snapshots, stop, failures = [], threading.Event(), []
 
     def back_up():
         try:
             while not stop.is_set():
-                ends = {name: max(records, default=-1) for name, records in written.items()}
+                before = dict(ends)
                 run = seglog.backup(tmp_path / "node/data", store)
-                snapshots.append((run.snapshot, ends))
+                snapshots.append((run.snapshot, before, dict(ends)))
                 time.sleep(0.2)
         except Exception as error:
             failures.append(error)
@@ -171,14 +174,18 @@ def test_backups_beside_a_broker_that_rolls_deletes_compacts_and_is_killed(kafka
             end_of_life = time.monotonic() + max(STORM_S / 8, 4)
             while time.monotonic() < end_of_life:
                 for name, records in written.items():
-                    last = broker.produce(name, number, 50, NOW)
-                    records.update({last - 49 + n: number + n for n in range(50)})
-                number += 50
+                    ends[name] = broker.produce(name, number, AT_ONCE, NOW) + 1
+                    records += [_record(number + n) for n in range(AT_ONCE)]
+                    assert len(records) == ends[name]       # nothing was lost, and nothing sent twice
+                number += AT_ONCE
             broker._jvm.kill()
     stop.set()
     worker.join()
     assert not failures, failures
-    _judge(store, tmp_path, snapshots[:: len(snapshots) // 40 + 1], written)
+    holes = _judge(store, tmp_path, snapshots, written)
+    print(f"{len(snapshots)} snapshots, {lives} lives of the broker, {number} records in each partition, of which "
+          f"snapshots lack {holes}")
+    assert all(holes.values()), holes       # records were deleted, and compacted away
     last = snapshots[-1][0]
     seglog.restore(store, tmp_path / "again/data", snapshot=last.id)
     with oracle.serving(tmp_path / "again", cleaner) as broker:
@@ -190,20 +197,30 @@ def test_backups_beside_a_broker_that_rolls_deletes_compacts_and_is_killed(kafka
 
 
 def _judge(store, tmp_path, snapshots, written):
-    value_of = {}
-    for snapshot, ends in snapshots:
+    """Compare each snapshot with what the broker acknowledged. Returns how many of these records the last one lacks."""
+    holes = {}
+    for snapshot, before, after in snapshots:
         assert snapshot.left_out == {}, snapshot.left_out
         where = tmp_path / "judged"
         run = seglog.restore(store, where, snapshot=snapshot.id, topics=["deleted", "compacted"])
         assert all(part.damaged == () for part in run.partitions)
-        for name, end in ends.items():
+        for name in before:
             with seglog.open_partition(where / name) as partition:
-                found = [(record.offset, record.key, record.value) for record in partition.read()]
-                assert partition.log_end_offset > end, (name, snapshot.id)
-                offsets = [offset for offset, *_ in found]
-                if name == "deleted-0":
-                    assert offsets == list(range(partition.log_start_offset, partition.log_end_offset))
-                for offset, key, value in found:       # the same record at each offset in every snapshot
-                    assert value_of.setdefault((name, offset), (key, value)) == (key, value), (name, offset)
+                found = {record.offset: (record.key, record.value) for record in partition.read()}
+                start, end = partition.log_start_offset, partition.log_end_offset
+            assert before[name] <= end <= after[name] + AT_ONCE, (name, snapshot.id)
+            assert found == {offset: written[name][offset] for offset in found}, snapshot.id
+            if name == "deleted-0":
+                assert list(found) == list(range(start, end)), snapshot.id
+            else:
+                last = {written[name][offset][0]: offset for offset in range(max(end - KEYS, 0), end)}
+                assert (start, found.keys() >= set(last.values())) == (0, True), snapshot.id
+            holes[name] = end - len(found)
         shutil.rmtree(where)
     assert seglog.BackupStore(store).check(read_data=True).ok
+    return holes
+
+
+def _record(number):
+    """Key and value of the record that Serve.java gives the broker."""
+    return b"k%d" % (number % KEYS), None if number % 9 == 8 else b"from Kafka %d" % number
