@@ -100,6 +100,21 @@ def test_clients_see_which_features_there_are_and_that_the_highest_level_of_each
     assert {one.name: one.max_version_level for one in answer.finalized_features} == levels
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_change_of_features_is_refused_where_clients_of_every_age_look(in_memory, version):
+    """A broker of 3.9.1 tells it of each feature, one of 4.x once for all (asked 4.1.1): sarama looks there only."""
+    of = m.UpdateFeaturesRequest
+    with seglog.serve(in_memory / "data") as server, WireClient(server) as client:
+        answer = client.ask(
+            of(feature_updates=[of.FeatureUpdateKey(feature="wire.version", max_version_level=1)]), version)
+        assert answer.error_code == Errors.INVALID_UPDATE_VERSION
+        assert answer.error_message
+        if version < 2:
+            assert [(row.feature, row.error_code) for row in answer.results] == [
+                ("wire.version", Errors.INVALID_UPDATE_VERSION)]
+        assert client.ask(of(feature_updates=[]), version).error_code == 0
+
+
 def test_a_group_has_the_settings_of_the_server(in_memory):
     config = {"group.consumer.session.timeout.ms": 30_000}
     with seglog.serve(in_memory / "data", config=config) as server, WireClient(server) as client:

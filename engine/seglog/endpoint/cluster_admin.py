@@ -191,17 +191,19 @@ class ClusterAdmin:
         return DescribeQuorumResponse(topics=topics)
 
     async def update_features(self, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
-        """The features that ApiVersions names are those of the release. Since version 2 there is one error for all."""
-        if context.version >= _WITH_ONE_RESULT:
+        """The features that ApiVersions names are those of the release. Until version 2 brokers of 3.x say it of each
+        feature, those of 4.x once for all: here clients find it in either place."""
+        if not request.feature_updates:
             return UpdateFeaturesResponse(
-                error_code=Errors.INVALID_UPDATE_VERSION, error_message=_FIXED_FEATURES,
-            ) if request.feature_updates else UpdateFeaturesResponse(error_message=None)
+                error_message=None if context.version >= _WITH_ONE_RESULT else "", results=[])
         results = []
-        for update in request.feature_updates:
-            await context.work.step()
-            results.append(UpdateFeaturesResponse.UpdatableFeatureResult(
-                feature=update.feature, error_code=Errors.INVALID_UPDATE_VERSION, error_message=_FIXED_FEATURES))
-        return UpdateFeaturesResponse(error_message="", results=results)
+        if context.version < _WITH_ONE_RESULT:
+            for update in request.feature_updates:
+                await context.work.step()
+                results.append(UpdateFeaturesResponse.UpdatableFeatureResult(
+                    feature=update.feature, error_code=Errors.INVALID_UPDATE_VERSION, error_message=_FIXED_FEATURES))
+        return UpdateFeaturesResponse(
+            error_code=Errors.INVALID_UPDATE_VERSION, error_message=_FIXED_FEATURES, results=results)
 
     async def unregister_broker(
         self, request: UnregisterBrokerRequest, context: RequestContext

@@ -45,6 +45,8 @@ KNOWN = [
     (r"\.aborted_transactions \| None \| \[\]$", "of an error: a client reads an empty list and null alike"),
     (r"^WriteTxnMarkers v\d: of no (producer|epoch)\..*error_code \| -1 \| 42$",
      "what no marker can have: Kafka fails within, UNKNOWN_SERVER_ERROR; here the request is invalid"),
+    (r"^UpdateFeatures v[01]: an unknown one\.error_code \| 0 \| 95$",
+     "Kafka 4 says it of all features at once, and sarama looks there only"),
     (r"^OffsetCommit v0:|^OffsetFetch v0:|^OffsetDelete v0: one partition|^DescribeGroups v0: a group without members",
      "offsets of version 0 were in ZooKeeper, which KRaft has not: here they are the group's, for clients of 0.8"),
     (r"^OffsetFetch v8: (while a transaction is open|after its end)",
