@@ -20,7 +20,7 @@ from .index_search cimport (
 )
 from .legacy_records cimport find_inner_base, parse_bare_message, parse_inner_message
 from .batch_payload cimport check_count, open_records
-from .record_batch cimport check_record_headers, parse_record_v2, record_of
+from .record_batch cimport Record, check_record_headers, parse_record_v2, record_of
 from .record_view cimport RecordView
 from .span cimport Span, span_varint, span_varlong
 from .status cimport LIMIT, OK
@@ -50,12 +50,6 @@ cdef enum:
 @cython.freelist(8)
 cdef class OpenedBatch:
     """The records of a batch, decompressed if necessary. Immutable."""
-    cdef CheckedBatches segment     # which segment's: the identity is all that counts
-    cdef int64_t position
-    cdef Window window              # keeps the bytes of `records`
-    cdef Span records
-    cdef int64_t inner_base         # of a wrapper: see find_inner_base
-    cdef int64_t count
 
     def __init__(self):
         raise TypeError("an OpenedBatch comes from reading a record")
@@ -67,7 +61,6 @@ cdef class LastOpened:
 
     One for each log, shared by the readers of its segments: so one batch is kept, not one for each segment.
     """
-    cdef OpenedBatch batch
 
 
 @cython.final
@@ -81,15 +74,6 @@ cdef class PointReader:
     end_offset: every batch ends below it.
     checked: belongs to the map of the window, and is as large as that may become.
     """
-    cdef Window window
-    cdef Window offsets_window
-    cdef CheckedBatches checked
-    cdef LastOpened last_opened
-    cdef object decompress
-    cdef int64_t base_offset
-    cdef int64_t end_offset
-    cdef Entries offsets
-    cdef TimeRangesSearch _ranges
 
     def __cinit__(
         self, Window window not None, int64_t base_offset, Window offsets, CheckedBatches checked not None,
@@ -122,6 +106,9 @@ cdef class PointReader:
 
         Raises what opening a compressed batch raises.
         """
+        return self.find(offset)
+
+    cdef Record find(self, int64_t offset):
         cdef BatchHeader row
         cdef RecordView view
         cdef OpenedBatch batch
@@ -158,6 +145,9 @@ cdef class PointReader:
         a walk by the time index. `walk` must have reached the end of the window, unless there are ranges; `times`:
         entries of the index that was walked beside it, None without one. Raises what opening a compressed batch raises.
         """
+        return self.find_time(timestamp, start_offset, walk, times)
+
+    cdef tuple find_time(self, int64_t timestamp, int64_t start_offset, HeaderWalk walk, Window times):
         cdef BatchHeader row
         cdef RecordView view
         cdef int64_t offset = self.seek(timestamp, start_offset, walk, times, &row, &view)
@@ -263,7 +253,7 @@ cdef class PointReader:
             position += passed.size_bytes
         return position == row.position and before < row.base_offset
 
-    cdef inline void expect_next(self, const Entries* offsets, int64_t slot) noexcept nogil:
+    cdef void expect_next(self, const Entries* offsets, int64_t slot) noexcept nogil:
         """The entry in `slot` leads to where a search begins; it usually ends where the next one leads.
 
         To ask for both before either is there takes half of the time.

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import overload
 
+from seglog._kernels.quick_read import ShownSegments
 from seglog.segment.damage import NO_END
 from seglog.segment.segment import Segment
 
@@ -11,13 +12,11 @@ from seglog.segment.segment import Segment
 OFFSET_LIMIT = 2**63
 
 
-class Shown:
+class Shown(ShownSegments):
     """What readers of a log see: `extent`, which is replaced as a whole, and None once the log is closed."""
 
-    __slots__ = ("extent",)
-
-    def __init__(self) -> None:
-        self.extent: Extent | None = None
+    __slots__ = ()
+    extent: "Extent | None"
 
 
 class Stretch(Sequence[Segment]):

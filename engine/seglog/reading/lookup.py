@@ -124,15 +124,15 @@ class LogLookup(PathHandle, abc.ABC):
         """
         if type(when) is int and SECONDS_UNTIL <= when < OFFSET_LIMIT:
             # Fast path: the only segment. Each call around the search would cost a part of its time.
-            extent = self._shown.extent
-            if extent is not None and extent.segments.stop == 1:
-                try:
-                    timestamp, offset, epoch = extent.segments.cells[0].seek(when, extent.log_start_offset)
-                except (OffsetOutOfRangeError, StorageError) as error:
-                    raise self._if_gone(extent.log_start_offset, error) from error
-            else:
-                timestamp, offset, epoch = self._seek(self._current(), when)
-            return None if offset < 0 else TimestampOffset(timestamp, offset, None if epoch < 0 else epoch)
+            try:
+                found = self._shown.seek(when)
+            except (OffsetOutOfRangeError, StorageError) as error:
+                raise self._if_gone(self.log_start_offset, error) from error
+            timestamp, offset, epoch = self._seek(self._current(), when) if found is None else found
+            if offset < 0:
+                return None
+            # (`tuple.__new__` takes a third of the time of a NamedTuple's own.)
+            return tuple.__new__(TimestampOffset, (timestamp, offset, None if epoch < 0 else epoch))
         return self._offset_for_ms(to_time_bound_ms(when, now_ms=self._now_ms()))
 
     def _offset_for_ms(self, target: int) -> TimestampOffset | None:

@@ -5,7 +5,6 @@ readers and appends never wait for each other. If segments are removed or cut me
 they are open; otherwise it raises OffsetOutOfRangeError.
 """
 import operator
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import islice
@@ -38,7 +37,7 @@ from seglog.reading.arguments import (
     is_read_committed,
 )
 from seglog.reading.damage import OnCorrupt, OnLost, columns_of, lost_sink, surviving_records
-from seglog.reading.extent import OFFSET_LIMIT, Extent
+from seglog.reading.extent import Extent
 from seglog.reading.format_counters import FormatCounters
 from seglog.reading.live_ends import told_ends
 from seglog.reading.lookup import LogLookup, gone_is_out_of_range, out_of_range
@@ -162,20 +161,11 @@ class LogReader(LogLookup):
         Raises OffsetOutOfRangeError outside [log start offset, log end offset), NoRecordError if compaction has removed
         the record, or the offset is that of a transaction's marker.
         """
-        # Fast path: the record exists. `_get` tells the other cases apart.
-        extent = self._shown.extent
-        if extent is not None and type(offset) is int and extent.log_start_offset <= offset < OFFSET_LIMIT:
-            try:
-                segments = extent.segments      # inlined: another call would slow a read noticeably
-                slot = bisect_right(segments.bases, offset)
-                if slot > segments.stop:        # segments that came since; passing the stop to bisect costs more
-                    slot = segments.stop
-                record = segments.cells[slot - 1].get(offset)
-            except (OffsetOutOfRangeError, StorageError) as error:
-                raise self._if_gone(offset, error) from error
-            if record is not None:
-                return record
-        return _get(self, offset)
+        try:
+            record = self._shown.record(offset)
+        except (OffsetOutOfRangeError, StorageError) as error:
+            raise self._if_gone(offset, error) from error
+        return _get(self, offset) if record is None else record     # `_get` tells the other cases apart
 
     def get(self, offset: int) -> Record:
         """Return the record with this offset, as `log[offset]` does."""

@@ -14,6 +14,7 @@ from weakref import ref
 from seglog._kernels.checked_batches import CheckedBatches
 from seglog._kernels.header_walk import HeaderWalk
 from seglog._kernels.point_read import PointReader
+from seglog._kernels.quick_read import QuickFiles
 from seglog._kernels.time_ranges import TimeRangesSearch
 from seglog._kernels.window import Window
 from seglog.errors import CorruptIndexError, OffsetOutOfRangeError, StorageError
@@ -32,7 +33,7 @@ Index = TypeVar("Index", OffsetIndex, TimeIndex)
 INDEX_RESERVE_BYTES = 10 << 20
 
 
-class SegmentFiles:
+class SegmentFiles(QuickFiles):
     """The files of the segment whose .log is `path`, up to their ends or up to a published `end`.
 
     `owned`: no other process changes the directory, so index files may be mapped; otherwise they are copied, since a
@@ -42,9 +43,10 @@ class SegmentFiles:
     """
 
     __slots__ = (
-        "_base_offset", "_dialect", "_index_maps", "_offset_index", "_owned", "_path", "_time_index",
-        "checked", "end", "log", "offset_entries", "reader", "time_entries", "walk", "walked_reader", "window",
+        "_base_offset", "_dialect", "_index_maps", "_offset_index", "_owned", "_path", "_time_index", "checked", "log",
+        "offset_entries", "window",
     )
+    end: End | None
 
     def __init__(
         self, path: Path, base_offset: int, dialect: Dialect, *, end: End | None, owned: bool, reserve_bytes: int,
@@ -74,10 +76,9 @@ class SegmentFiles:
         self.end = end
         size_bytes = -1 if end is None else end.position
         self.window = Window(self.log, self.log.path, size_bytes, is_tagged=self._dialect.is_tagged)
-        self.reader: PointReader | None = None
+        self.reader = self.walked_reader = None
         self.offset_entries: Window | None = None
-        self.time_entries: Window | None = None
-        self.walked_reader: PointReader | None = None       # `reader`, after Segment has walked the headers
+        self.time_entries = None
 
     def up_to(self, end: End) -> "SegmentFiles | None":
         """Return the same files up to a later end; None if the map has no room for it."""

@@ -17,6 +17,7 @@ from typing import Self
 from seglog._kernels.header_walk import HeaderWalk
 from seglog._kernels.mapping import file_size
 from seglog._kernels.point_read import LastOpened, PointReader
+from seglog._kernels.quick_read import QuickSegment
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchFinder, BatchTable, scan
 from seglog._kernels.status import Status
@@ -53,12 +54,11 @@ from seglog.segment.time_ranges import TimeRanges, read_time_ranges
 from seglog.segment.time_search import TimeSearch
 from seglog.segment.transaction_index import HeldTransactionIndex, TransactionIndex
 
-# A PointReader's answers if it needs more than the fast path, and if it needs the time index.
-ASK_THE_LOG = -2
+# A PointReader's answer if it needs the time index.
 ASK_THE_TIME_INDEX = -3
 
 
-class Segment:
+class Segment(QuickSegment):
     """The .log at `path` and its indexes.
 
     `base_offset`: that of its name. `end_offset`: every batch ends below it, since the next segment begins there.
@@ -73,11 +73,10 @@ class Segment:
     Thread-safe.
     """
 
-    # Every hot read uses these. A slot is found at once; any other attribute costs twice as much as soon as
+    # Every hot read uses it. A slot is found at once; any other attribute costs twice as much as soon as
     # `lazy_attribute` has given the segment a dict.
-    __slots__ = ("__dict__", "__weakref__", "_access", "_files", "_recently_used", "base_offset", "published")
+    __slots__ = ("__dict__", "__weakref__", "_access")
     published: PublishedEnd | None
-    _recently_used: bool
     _files: SegmentFiles | None
     # The initial values: a long log has many segments that are never opened.
     is_last = False
@@ -456,15 +455,6 @@ class Segment:
 
     # --- one record --------------------------------------------------------------------------
 
-    def get(self, offset: int) -> Record | None:
-        """Return the data record with this offset (an int64); None if there is none, or damage comes before it."""
-        # `files` is written out: a separate call makes a hot read of one record up to 9 % slower.
-        files = self._files
-        if files is None or (self.published is not None and files.end is not self.published.at):
-            files = self._open(files)
-        self._recently_used = True
-        return (files.reader or files.open_reader(self._access, self.end_offset)).get(offset)
-
     def _get_all(self, offsets: Iterable[int]) -> list[Record | None]:
         """Return what `get` returns for each of the offsets, in one call."""
         files = self.files()
@@ -557,17 +547,6 @@ class Segment:
             timestamp, offset, epoch = self.seek(target, start_offset)
             return None if offset < 0 else TimestampOffset(timestamp, offset, None if epoch < 0 else epoch)
         return self._time_search.find(self, target, start_offset)
-
-    def seek(self, target: int, start_offset: int) -> tuple[int, int, int]:
-        """Like find_timestamp for 0 <= target < 2**63: (timestamp, offset, leader epoch or -1); offset -1 if none."""
-        # `files` is written out, as in `get`: one more call and the tuple would make a hot lookup up to 20 % slower.
-        files = self._files
-        if files is None or (self.published is not None and files.end is not self.published.at):
-            files = self._open(files)
-        self._recently_used = True
-        reader = files.walked_reader or self._walk_on(files)
-        found = reader.find_timestamp(target, start_offset, files.walk, files.time_entries)
-        return found if found[1] > ASK_THE_LOG else self._seek_slowly(target, start_offset, found[1], files)
 
     def _seek_slowly(self, target: int, start_offset: int, asked: int, files: SegmentFiles) -> tuple[int, int, int]:
         """Do the rest of `seek`, if the reader of these files `asked` for the time index or for the log."""
