@@ -15,6 +15,7 @@ import numpy as np
 
 import seglog
 from benches import data
+from benches.floors import floors
 from benches.peer_logs import AiokafkaLog, LmdbLog, Records, SqliteLog
 from benches.runner import Bench, Fresh, Goal
 from seglog.fs.files import OsFile
@@ -51,6 +52,12 @@ def append_one_by_one(log: seglog.Log, batches: Batches) -> None:
     append = log.append
     for ((_, value, _, timestamp),) in batches:
         append(value, timestamp=timestamp)
+
+
+def append_encoded(floor: Any, encoded: list[bytes]) -> None:
+    append = floor.append
+    for batch in encoded:
+        append(batch)
 
 
 def append_batches(log: seglog.Log, batches: Batches) -> None:
@@ -127,10 +134,29 @@ def run(bench: Bench, directory: Path, count: int) -> None:
                 ("seglog", "aiokafka"): beside_aiokafka,
             },
         )
+    _floor(bench, place, int(count * CASES[1][0]))
     _columns(bench, place, int(count * CASES[10_000][0]))
     _with_linger(bench, place, int(count * CASES[1][0]))
     _durable(bench, place)
     _many_threads(bench, place)
+
+
+def _floor(bench: Bench, place: Place, records: int) -> None:
+    """One record per call, written at once and lingering, beside what no append can do without."""
+    cases = ("append 1 a call, floor", "append 1 a call, linger, floor")
+    if not any(map(bench.wanted, cases)):
+        return
+    batches = batches_of(records, 1)
+    encoded = [seglog.build_batch(one, leader_epoch=0) for one in batches]
+    floor = place.fresh(
+        lambda path: floors().AppendFloor(os.fsencode(path / "floor")), partial(append_encoded, encoded=encoded))
+    ours = partial(append_one_by_one, batches=batches)
+    for case, config, goal in zip(cases, ({}, LINGER), (Goal(0.9), Goal(2)), strict=True):
+        bench.compare(
+            case, records / 1e6, "M rec/s",
+            {"seglog": place.fresh(partial(our_log, fsync="never", config=config), ours), "floor in C": floor},
+            {("seglog", "floor in C"): goal},
+        )
 
 
 def _columns(bench: Bench, place: Place, records: int) -> None:
@@ -307,6 +333,9 @@ def _many_threads(bench: Bench, place: Place) -> None:
     name = f"durable append, {THREADS} threads"
     if bench.wanted(name):
         _by_threads(bench, place, name)
+    name = f"durable append, {THREADS} threads, floor"
+    if bench.wanted(name):
+        _beside_threads_in_c(bench, place, name)
     for sync_ms in SYNCS_MS:
         name = f"durable append, {THREADS} threads, syncs of {sync_ms} ms"
         if bench.wanted(name):
@@ -333,6 +362,27 @@ def _by_threads(bench: Bench, place: Place, name: str) -> None:
             turns=2 * bench.repetitions,
         )
         bare.close()
+    shutil.rmtree(path)
+
+
+def _beside_threads_in_c(bench: Bench, place: Place, name: str) -> None:
+    """Eight of our threads beside eight threads in C that share syncs of the same disk."""
+    path = place.new()
+    value = b"v" * 100
+    with our_log(path) as log:
+        log.append(value)
+        batch = bytes(next(log.batches()).raw())
+        floor = floors().SharedSyncFloor(os.fsencode(path / "floor"))
+        append_some(partial(log.append, value), APPENDS_A_THREAD)
+        bench.by_wall(
+            name, THREADS * APPENDS_A_THREAD, "app/s",
+            {
+                "seglog": partial(in_threads, partial(log.append, value)),
+                "threads in C": partial(floor.append, batch, THREADS, APPENDS_A_THREAD),
+            },
+            {("seglog", "threads in C"): Goal(0.85)}, turns=2 * bench.repetitions,
+        )
+        floor.close()
     shutil.rmtree(path)
 
 

@@ -23,6 +23,9 @@ cdef class EncodedBatch:
             self.has_null_key = True
 
 
+# encode_one at offset 0, for a time that was checked.
+cdef bytes encode_bytes(int64_t timestamp, object key, object value, object headers)
+
 # An empty batch whose header is described by the arguments of encode_records.
 cdef EncodedBatch begin_encoded(
     int codec, object compress, int32_t leader_epoch, object log_append_time, int64_t producer_id,

@@ -75,7 +75,7 @@ cdef int check_base_offset(int64_t base_offset, int64_t last_offset_delta) excep
 # --- one record ----------------------------------------------------------------------------------
 
 cdef int encode_into(
-    Output* out, BatchHeader* batch, int64_t base_offset, object timestamp, object key, object value, object headers,
+    Output* out, BatchHeader* batch, int64_t base_offset, int64_t timestamp, object key, object value, object headers,
     int32_t leader_epoch, int16_t attributes
 ) except -1:
     """Write a batch of one record to `out`, which may have memory; the caller gives that back."""
@@ -85,7 +85,7 @@ cdef int encode_into(
     cdef Field value_field
     cdef int status
     check_base_offset(base_offset, 0)
-    record.timestamp = to_timestamp(timestamp, -1)
+    record.timestamp = timestamp
     if attributes & ~TIMESTAMP_TYPE_BIT:
         raise InvalidArgumentError(f"attributes {attributes}: only the timestamp type may be set")
     record.headers_size = 0
@@ -134,6 +134,17 @@ def encode_one(
     `attributes`: 0, or 8 where `timestamp` is the log's (LogAppendTime).
     Raises TypeError, InvalidArgumentError, RecordTooLargeError.
     """
+    return encode_alone(base_offset, to_timestamp(timestamp, -1), key, value, headers, leader_epoch, attributes)
+
+
+cdef bytes encode_bytes(int64_t timestamp, object key, object value, object headers):
+    return encode_alone(0, timestamp, key, value, headers, -1, 0)
+
+
+cdef bytes encode_alone(
+    int64_t base_offset, int64_t timestamp, object key, object value, object headers, int32_t leader_epoch,
+    int16_t attributes
+):
     cdef Output out
     cdef BatchHeader batch
     take_output(&out)
@@ -148,7 +159,7 @@ def encode_single(timestamp, key, value, headers=(), int16_t attributes=0, /):
     """As encode_one, as an EncodedBatch, which gets its place later."""
     cdef EncodedBatch made = EncodedBatch.__new__(EncodedBatch)
     take_output(&made.out)
-    encode_into(&made.out, &made.batch, 0, timestamp, key, value, headers, -1, attributes)
+    encode_into(&made.out, &made.batch, 0, to_timestamp(timestamp, -1), key, value, headers, -1, attributes)
     made.min_timestamp = made.batch.max_timestamp
     made.has_null_key = key is None
     return made

@@ -8,9 +8,7 @@ does.
 """
 from libc.stdint cimport int64_t
 
-from .appended_file cimport AppendedFile
-from .growing_end cimport EndNumbers, GrowingEnd
-from .index_build cimport IndexBuilder
+from .growing_end cimport EndNumbers
 from .status cimport OK
 
 cdef enum:
@@ -25,20 +23,17 @@ cdef class QuietAppender:
     seen        an end that quiet appends move forward, too; None if there is none
     quiet_*     an append of up to this size, time and offset is quiet; -1: none is
     """
-    cdef public GrowingEnd written
-    cdef public GrowingEnd seen
-    cdef public int64_t quiet_bytes
-    cdef public int64_t quiet_until_ms
-    cdef public int64_t quiet_until_offset
-    cdef public bint _takes_batches     # False: sealed, closed or failed
-    cdef public AppendedFile _log
-    cdef public IndexBuilder _builder
 
     def append_quietly(self, raw not None, int64_t base_offset, int64_t last_offset, int64_t max_timestamp):
         """Write one encoded batch that matches the arguments. Returns False if not quiet; then nothing was done.
 
         Raises StorageError; nothing can be appended then.
         """
+        return self.put_quietly(raw, base_offset, last_offset, max_timestamp) == 1
+
+    cdef int put_quietly(
+        self, object raw, int64_t base_offset, int64_t last_offset, int64_t max_timestamp
+    ) except -1:
         cdef EndNumbers end = self.written.numbers
         cdef int64_t size_bytes = len(raw)
         cdef int64_t entries = self._builder.now.offset_entries

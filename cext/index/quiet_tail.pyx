@@ -4,16 +4,20 @@ Each is one step, in which the interpreter delivers no exception: so a batch cha
 Every other append takes the slow path, `WriteGate.change` and seglog.log.tail, which writes the same bytes.
 """
 from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.long cimport PyLong_CheckExact
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from .append_result cimport Assigned
-from .batch_encode cimport EncodedBatch
+from .batch_encode cimport EncodedBatch, encode_bytes
 from .batch_header cimport CODEC_NONE, LEADER_EPOCH_POS, V2_HEADER_SIZE, BatchHeader, codec_of
+from .field cimport to_timestamp
 from .growing_batch cimport GrowingBatch
+from .quiet_appender cimport QuietAppender
 from .span cimport store_u32, store_u64
 from .write_gate cimport ChangeGate
 
-from .batch_encode import encode_one
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
 
 
 cdef class QuietTail(ChangeGate):
@@ -32,10 +36,14 @@ cdef class QuietTail(ChangeGate):
     announcements       a queue.SimpleQueue that gets the log when readers may see more of it, or None
     is_announced        it is already in there: the next appends need not add it
     batch_bytes_max     a single record that makes a larger batch is not appended quietly
+    is_plain            a record is written as it comes: it is not compressed, has its own time, and may have no key
+    times_from          the earliest time of a plain record, in ms
+    before_max_ms       how long before the clock's time it may be
     lingering           the records that wait to be written together, or None if each append writes its own
     lingering_bytes     they are written when they have this size
+    lingering_keys      each of them must have a key
     """
-    cdef public object active
+    cdef public QuietAppender active
     cdef public int64_t next_offset
     cdef public int64_t durable_offset
     cdef public int32_t leader_epoch
@@ -48,8 +56,12 @@ cdef class QuietTail(ChangeGate):
     cdef public object announcements
     cdef public bint is_announced
     cdef public int64_t batch_bytes_max
+    cdef public bint is_plain
+    cdef public int64_t times_from
+    cdef public int64_t before_max_ms
     cdef public GrowingBatch lingering
     cdef public int64_t lingering_bytes
+    cdef public bint lingering_keys
 
     cpdef announce(self):
         """Announce the log: readers may see more of it, or it was closed. Cheap until the announcement is processed."""
@@ -57,14 +69,33 @@ cdef class QuietTail(ChangeGate):
             self.is_announced = True
             self.announcements.put(self)
 
-    def append_one(self, int64_t timestamp, key, value, headers, encoder, bint waits=True):
-        """Append a record as its own uncompressed batch; return its offset. -1: not quiet; then nothing was done.
+    def append_plain(self, now_ms, key, value, headers, timestamp, bint lingers, bint waits, /):
+        """Append a record as its own uncompressed batch, or, if it `lingers`, to those that wait to be written
+        together; return its offset. -1: not quiet; then nothing was done.
 
-        Otherwise as `write`. Raises what encode_one raises, too.
+        `timestamp`: None for `now_ms`. Not quiet, beside what `write` lists: a record that is not plain; of those that
+        linger, the first one, and one that may make them due to be written. `waits` as for `write`, if it does not
+        linger. Raises what encode_one, GrowingBatch.add and `write` raise.
         """
-        if self.is_old_format or not self.is_quiet():
+        cdef object encoder = self.encoder
+        cdef int64_t now = to_timestamp(now_ms, -1)
+        cdef int64_t at = now
+        cdef int overflow = 0
+        if timestamp is not None:
+            if not PyLong_CheckExact(timestamp):
+                return -1
+            at = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
+            if overflow:
+                return -1
+        if not self.times_from <= at <= now or now - at > self.before_max_ms:
             return -1
-        return self.write_batch(encode_one(0, timestamp, key, value, headers), timestamp, encoder, waits, False)
+        if lingers:
+            if key is None and self.lingering_keys:
+                return -1
+            return self.let_linger(at, key, value, headers)
+        if self.lingering is not None or not self.is_plain or not self.is_quiet():
+            return -1
+        return self.write_batch(encode_bytes(at, key, value, headers), at, encoder, waits, False)
 
     def write(self, batch not None, encoder, bint waits=True, bint follows=False):
         """Write a batch that `encoder` made (EncodedBatch) or checked (Assigned), at the next offset; return its last
@@ -107,12 +138,7 @@ cdef class QuietTail(ChangeGate):
             self.wait(number)
         return last
 
-    def append_lingering(self, int64_t timestamp, key, value, headers):
-        """Add a record to those that wait to be written together; return its offset. -1: not quiet, as for the first of
-        them and for one that may make them due to be written; then nothing was done.
-
-        Raises what GrowingBatch.add raises.
-        """
+    cdef int64_t let_linger(self, int64_t timestamp, object key, object value, object headers) except -2:
         cdef int64_t offset
         if not self.is_open():
             return -1
@@ -130,7 +156,7 @@ cdef class QuietTail(ChangeGate):
     cdef int64_t put_one(self, bytes made, int64_t timestamp) except -2:
         cdef int64_t offset = self.next_offset
         cdef uint8_t* header = <uint8_t*>PyBytes_AS_STRING(made)
-        if self.is_old_format or not self.is_quiet() or len(made) > self.batch_bytes_max or offset == INT64_MAX:
+        if not self.is_quiet() or len(made) > self.batch_bytes_max or offset == INT64_MAX:
             return -1
         # In place, as EncodedBatch.place: nobody else has seen these bytes, and no checksum covers the two fields.
         store_u64(header, <uint64_t>offset)
@@ -187,13 +213,13 @@ cdef class QuietTail(ChangeGate):
 
     cdef bint is_ready(self) noexcept:
         return (
-            self.is_open() and not self.is_epoch_due
+            self.is_open() and not self.is_epoch_due and self.active is not None
             and (self.is_unordered or self.durable_offset == self.next_offset)
         )
 
     cdef bint write_quietly(self, object made, int64_t first, int64_t last, int64_t max_timestamp) except? False:
         self.is_changing = True
-        if not self.active.append_quietly(made, first, last, max_timestamp):
+        if not self.active.put_quietly(made, first, last, max_timestamp):
             self.is_changing = False
             return False
         self.next_offset = last + 1

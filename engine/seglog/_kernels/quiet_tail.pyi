@@ -24,16 +24,17 @@ class QuietTail(ChangeGate):
     announcements: SimpleQueue[Any] | None
     is_announced: bool
     batch_bytes_max: int
+    is_plain: bool
+    times_from: int
+    before_max_ms: int
     lingering: GrowingBatch | None
     lingering_bytes: int
+    lingering_keys: bool
     def announce(self) -> None: ...
-    def append_one(
-        self, timestamp: int, key: Buffer | str | None, value: Buffer | None, headers: Headers | None, encoder: object,
-        waits: bool | None = True,
+    def append_plain(
+        self, now_ms: int, key: Buffer | str | None, value: Buffer | None, headers: Headers | None, timestamp: object,
+        lingers: bool, waits: bool | None, /,
     ) -> int: ...
     def write(
         self, batch: EncodedBatch | Assigned, encoder: object, waits: bool | None = True, follows: bool = False
-    ) -> int: ...
-    def append_lingering(
-        self, timestamp: int, key: Buffer | str | None, value: Buffer | None, headers: Headers | None
     ) -> int: ...

@@ -15,7 +15,6 @@ from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptRecordError, InvalidArgumentError, RecordTooLargeError
 from seglog.format.batch import BatchEncoder
 from seglog.format.batch_layout import CONTROL_BIT, LOW_ATTRIBUTES_POS, MAGIC_POS
-from seglog.format.compression import Codec
 from seglog.format.old_format import MessageEncoder
 from seglog.format.validate import Assigned
 from seglog.late_import import late
@@ -93,18 +92,9 @@ class LogAppender:
     def use_config(self) -> None:
         """Use the tail's current configuration from now on. With the lock, or before the first append."""
         tail = self._tail
-        config, encoder = tail.config, tail.encoder
-        self._encoder = encoder
+        self._encoder = tail.encoder
         self._linger = tail.linger
         self._flushes = tail.flush_messages > 0
-        self._before_max_ms = config.message_timestamp_before_max_ms
-        self._times_from = encoder.times_from
-        self._needs_keys = config.is_compacted
-        # Whether a record without a timestamp can be encoded with nothing to look up.
-        self._is_plain = (
-            encoder.codec is Codec.NONE and not encoder.uses_log_append_time and not config.is_compacted
-            and not tail.is_old_format
-        )
 
     def use_thread(self, thread: MaintenanceThread | None) -> None:
         """Set what writes lingering records when their time is over."""
@@ -118,30 +108,26 @@ class LogAppender:
     ) -> int | PendingAppend[int]:
         if type(headers) is not tuple:
             headers = listed_headers(headers)
-        if self._linger is not None:
-            return self._append_lingering(key, value, headers, timestamp, wait is True)
-        now_ms = self._now_ms()
+        lingers = self._linger is not None
+        tail, now_ms = self._tail, self._now_ms()
         try:
-            # Fast path: nothing to look up, nothing to compress, and a timestamp that no check refuses.
-            if self._is_plain and (
-                timestamp is None or (
-                    type(timestamp) is int and self._times_from <= timestamp <= now_ms
-                    and now_ms - timestamp <= self._before_max_ms
-                )
-            ):
-                offset = self._tail.append_one(
-                    now_ms if timestamp is None else timestamp, key, value, headers, self._encoder, wait
-                )
-                if offset >= 0:
-                    if self._flushes:
-                        self._tail.flush_if_due(wait)
-                    return offset if wait else PendingAppend(offset, self._tail.number)
-                if wait is None:
-                    return NOT_AT_ONCE
-            self._tail.check()
-            encoder = self._encoder
+            # Fast path.
+            offset = tail.append_plain(now_ms, key, value, headers, timestamp, lingers, wait)
+            if offset >= 0:
+                if self._flushes and not lingers:
+                    tail.flush_if_due(wait)
+                return offset if wait else PendingAppend(offset, tail.number + 1 if lingers else tail.number)
+            if wait is None and tail.is_plain and not lingers:
+                return NOT_AT_ONCE
+            tail.check()
             if timestamp is not None and type(timestamp) is not int:
                 timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
+            if lingers:
+                offset, number = tail.change(self._let_linger, key, value, headers, timestamp, now_ms)
+                if offset < 0:
+                    return self.append(value, key, headers, timestamp, wait)
+                return offset if wait else PendingAppend(offset, number)
+            encoder = self._encoder
             made = encoder.one(now_ms, key, value, headers, timestamp)
         except TypeError as error:
             raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from None
@@ -259,30 +245,6 @@ class LogAppender:
         except CorruptRecordError as error:
             error.hint = "nothing was written: these bytes are not a whole batch; seglog.build_batch makes valid ones"
             raise
-
-    def _append_lingering(
-        self, key: "Buffer | str | None", value: "Buffer | None", headers: "Headers | None", timestamp: "Time | None",
-        wait: bool,
-    ) -> int | PendingAppend[int]:
-        """`append` if linger.ms is set: the record gets its offset, and waits to be written together with others."""
-        now_ms = self._now_ms()
-        if timestamp is not None and type(timestamp) is not int:
-            timestamp = to_timestamp_ms(timestamp, now_ms=now_ms)
-        at = now_ms if timestamp is None else timestamp
-        try:
-            # Fast path: others wait already, and no check refuses the record.
-            if self._times_from <= at <= now_ms and now_ms - at <= self._before_max_ms and not (
-                key is None and self._needs_keys
-            ):
-                offset = self._tail.append_lingering(at, key, value, headers)
-                if offset >= 0:
-                    return offset if wait else PendingAppend(offset, self._tail.number + 1)
-            offset, number = self._tail.change(self._let_linger, key, value, headers, timestamp, now_ms)
-            if offset < 0:
-                return self.append(value, key, headers, timestamp, wait)
-        except TypeError as error:
-            raise InvalidArgumentError(str(error), hint=hint_of_record(key, value, headers)) from None
-        return offset if wait else PendingAppend(offset, number)
 
     def _append_made(
         self, encoder: BatchEncoder, batches: Sequence[EncodedBatch], now_ms: int, atomic: bool, wait: bool | None

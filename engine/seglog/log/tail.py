@@ -23,6 +23,7 @@ from seglog.config import Fsync, LogConfig
 from seglog.errors import ForkedHandleError, InvalidArgumentError, LogClosedError
 from seglog.format import names
 from seglog.format.batch import BatchEncoder
+from seglog.format.compression import Codec
 from seglog.format.encoders import encoder_of
 from seglog.format.old_format import MessageEncoder
 from seglog.format.validate import Assigned
@@ -150,6 +151,13 @@ class LogTail(WriteGate, QuietTail):
         self.decompress = self._access.decompress
         self.encoder = encoder_of(config, self.leader_epoch, to_timestamp_ms)
         self.is_old_format = isinstance(self.encoder, MessageEncoder)
+        self.is_plain = (
+            self.encoder.codec is Codec.NONE and not self.encoder.uses_log_append_time and not config.is_compacted
+            and not self.is_old_format
+        )
+        self.times_from = self.encoder.times_from
+        self.before_max_ms = config.message_timestamp_before_max_ms
+        self.lingering_keys = config.is_compacted
         self.linger = self._new_linger()
         self.lingering = None if self.linger is None else self.linger.batch
         self.lingering_bytes = config.linger_bytes
