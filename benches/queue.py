@@ -203,8 +203,9 @@ def run(bench: Bench, directory: Path, count: int) -> None:
     place.mkdir()
     turns = TURNS if count >= 100_000 else 2
     if bench.wanted(processes):
-        several = {name: Processes(name, place / f"{name} of several", PROCESSES) for name in OPENED}
-        bench.by_wall(processes, PROCESSES * JOBS_A_PROCESS, "jobs/s", {
+        started = PROCESSES if count >= 100_000 else 2
+        several = {name: Processes(name, place / f"{name} of several", started) for name in OPENED}
+        bench.by_wall(processes, started * JOBS_A_PROCESS, "jobs/s", {
             name: contender.turn for name, contender in several.items()
         }, {("seglog", "persist-queue"): Goal(), ("seglog", "huey"): Goal()}, turns=max(turns // 4, 2))
         for contender in several.values():

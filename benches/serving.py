@@ -208,7 +208,7 @@ def _memory(bench: Bench, server: ServerProcess) -> None:
 def _start(bench: Bench, directory: Path) -> None:
     """By wall time: a new process on the log dir that the rounds above filled."""
     took = []
-    for _ in range(5):
+    for _ in range(bench.repetitions):
         began = time.perf_counter()
         with ours(directory, "interval"):
             took.append(time.perf_counter() - began)
