@@ -294,9 +294,11 @@ def _fields(snapshot: Snapshot) -> Mapping[str, object]:
 
 
 def count_of_parts(partitions: int, ledgers: int) -> str:
-    """`1 partition, 2 queues or ledgers`."""
-    return report.count_of(partitions, "partition") + (
-        f", {ledgers:,} queue{'s' * (ledgers > 1)} or ledger{'s' * (ledgers > 1)}" if ledgers else "")
+    """`1 partition, 2 queues or ledgers`; `1 queue or ledger`."""
+    told = [report.count_of(partitions, "partition")] if partitions or not ledgers else []
+    if ledgers:
+        told.append(f"{ledgers:,} queue{'s' * (ledgers > 1)} or ledger{'s' * (ledgers > 1)}")
+    return ", ".join(told)
 
 
 def names_of(words: Sequence[str]) -> list[str]:

@@ -1,4 +1,5 @@
 """`seglog restore`: partitions and queues from a backup, or partitions from a log dir in a store, into a log dir."""
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -111,7 +112,10 @@ def command(
             f"snapshot {done.snapshot.id} {would}{there}"
         )
         for name, why in done.left_out.items():
-            report.note(f"left out: {name}: {why}; restore it by --topic, of a snapshot that suits, without an end")
+            report.note(
+                f"left out: {name}: {why}; to restore it: seglog restore {shlex.join([store, str(target)])} --snapshot "
+                f"{done.snapshot.id} --topic {shlex.quote(name)}"
+            )
         for name in damaged:
             report.note(f"damaged in the source, and restored as it was: {name}; `seglog verify` shows where")
         if dry_run:

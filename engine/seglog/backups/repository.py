@@ -31,7 +31,7 @@ from seglog.backups.manifest import (
 from seglog.backups.pieces import PieceStore
 from seglog.backups.snapshot_register import SnapshotRegister
 from seglog.backups.store_lease import StoreLease, leased
-from seglog.errors import CorruptBackupError, InvalidArgumentError
+from seglog.errors import CorruptBackupError, InvalidArgumentError, LogLockedError
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem
 from seglog.fs.lock import EXCLUSIVE, LOG_DIR_LOCK, lock_file
@@ -125,7 +125,12 @@ class Repository:
         """Exclude every other run that changes the store. Raises LogLockedError."""
         if isinstance(self.store, LocalStore):
             make_directories(self.fs, self.path)
-            with lock_file(self.fs, os.path.join(self.path, LOG_DIR_LOCK), EXCLUSIVE):
+            try:
+                lock = lock_file(self.fs, os.path.join(self.path, LOG_DIR_LOCK), EXCLUSIVE)
+            except LogLockedError as error:
+                error.hint = "another run changes this store; run the same command again when it has ended"
+                raise
+            with lock:
                 yield
             return
         with leased(self.store, f"{self.path}/runs", self.remove) as self._lease:
