@@ -670,6 +670,7 @@ class _SentTail:
     flush_messages = 0
     # No record is appended by the kernel that writes to the files.
     is_old_format = True
+    is_plain = False
     # Batches are placed by the owner.
     next_offset = leader_epoch = 0
 
@@ -680,6 +681,10 @@ class _SentTail:
 
     def check(self) -> None:
         """The owner does."""
+
+    def append_plain(self, *_: object) -> int:
+        """Nothing: see is_plain."""
+        return -1
 
 
 class SentAppender(LogAppender):
