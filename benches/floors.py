@@ -15,17 +15,17 @@ def floors() -> Any:
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
-    made = tempfile.mkdtemp(prefix="seglog-floor-")
-    modules = cythonize(
-        [Extension("append_floor", [str(SOURCE)], extra_compile_args=["-O3"])], build_dir=made, quiet=True
-    )
-    build = build_ext(Distribution({"ext_modules": modules}))
-    build.build_lib = build.build_temp = made
-    build.ensure_finalized()
-    build.run()
-    spec = importlib.util.spec_from_file_location("append_floor", build.get_ext_fullpath("append_floor"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with tempfile.TemporaryDirectory(prefix="seglog-floor-") as made:
+        modules = cythonize(
+            [Extension("append_floor", [str(SOURCE)], extra_compile_args=["-O3"])], build_dir=made, quiet=True
+        )
+        build = build_ext(Distribution({"ext_modules": modules}))
+        build.build_lib = build.build_temp = made
+        build.ensure_finalized()
+        build.run()
+        spec = importlib.util.spec_from_file_location("append_floor", build.get_ext_fullpath("append_floor"))
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)     # it stays mapped without its file
     return module

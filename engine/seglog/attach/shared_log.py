@@ -669,7 +669,6 @@ class _SentTail:
     linger = None
     flush_messages = 0
     # No record is appended by the kernel that writes to the files.
-    is_old_format = True
     is_plain = False
     # Batches are placed by the owner.
     next_offset = leader_epoch = 0
