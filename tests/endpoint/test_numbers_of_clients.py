@@ -15,6 +15,9 @@ def ready(client):
     for key_type in (0, 1):
         while client.ask(m.FindCoordinatorRequest(key="g", key_type=key_type), 3).error_code:
             pass
+    loading = Errors.COORDINATOR_LOAD_IN_PROGRESS       # as after a restart
+    while client.ask(m.DescribeGroupsRequest(groups=["g"]), 5).groups[0].error_code == loading:
+        pass
 
 
 def join(client, group_id, metadata=b"", member_id=""):
