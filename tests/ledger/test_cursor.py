@@ -20,6 +20,7 @@ from seglog.ledger.managed.cursor_file import FORMAT, CursorState, cursor_path
 from seglog.ledger.managed.manifest import ledger_directory
 from seglog.ledger.position import EARLIEST, LATEST
 from seglog.pulsar import ManagedLedger
+from support.crash.faultfs import HeldNameFs
 from support.topics import at, batch, message, numbers, positions
 
 CONFIG = {"managedLedgerMaxEntriesPerLedger": 3, "defaultRetentionTimeInMinutes": -1}
@@ -101,6 +102,37 @@ def test_a_deleted_cursor_is_gone_and_may_be_made_again(path, topic, cursor):
         topic.delete_cursor("one")
     assert not cursor_path(path, "one").exists()
     assert topic.open_cursor("one", "earliest").backlog == 9
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_write_in_the_background_brings_no_deleted_cursor_back(path, clock, is_made_again):
+    """_maintain has written the cursor's file aside, when it is deleted, and perhaps made again."""
+    fs = HeldNameFs(".cursor")
+    with ManagedLedger(path, config=CONFIG, fs=fs, clock=clock) as topic:
+        topic.add_entries(message(n) for n in range(9))
+        cursor = topic.open_cursor("one", "earliest")
+        cursor.acknowledge(at("0:0"))       # written at most once a second
+        fs.armed = True
+        writer = threading.Thread(target=topic._maintain)
+        writer.start()
+        assert fs.begun.wait(10)
+
+        def delete():
+            topic.delete_cursor("one")
+            if is_made_again:
+                topic.open_cursor("one", at("1:0"))
+
+        deleter = threading.Thread(target=delete)
+        deleter.start()
+        deleter.join(0.2)       # it waits for the writer, or is done before it
+        fs.go.set()
+        writer.join()
+        deleter.join()
+        topic._maintain()       # nor does a later one
+        assert cursor_path(path, "one").exists() == is_made_again
+    with ManagedLedger(path) as topic:
+        assert {name: found.mark_delete_position for name, found in topic.cursors.items()} == (
+            {"one": at("0:2")} if is_made_again else {})
 
 
 # --- reading -----------------------------------------------------------------------------------

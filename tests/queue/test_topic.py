@@ -23,6 +23,7 @@ from seglog.errors import (
 from seglog.ledger.managed.journal import JournalKind, read_journal
 from seglog.pulsar import ManagedLedger, Position, build_entry
 from seglog.queue import sequences, subscription
+from support.crash.faultfs import HeldNameFs
 from support.subscribed_topic import NOW
 
 WHOLE = ("exclusive", "failover", "shared", "key_shared")
@@ -431,6 +432,27 @@ def test_unsubscribe(path, clock):
     with seglog.Topic(path, clock=clock) as topic:
         assert topic.subscriptions == []
         assert topic.subscribe("s", start="earliest").get(0).attempt == 1
+
+
+def test_a_removed_subscription_does_not_come_back(tmp_path):
+    """fsync="interval": its cursor's file is being written in the background when it is removed."""
+    path, fs = tmp_path / "topic", HeldNameFs(".cursor")
+    with seglog.Topic(path, fsync="interval", config={"flush.ms": 600_000}, fs=fs) as topic:
+        fill(topic, "a1")
+        consumer = topic.subscribe("s", start="earliest")
+        consumer.get(0).ack()
+        fs.armed = True
+        writer = threading.Thread(target=topic._home.managed_ledger._maintain)
+        writer.start()
+        assert fs.begun.wait(10)
+        remover = threading.Thread(target=consumer.unsubscribe)
+        remover.start()
+        remover.join(0.2)       # it waits for the writer, or is done before it
+        fs.go.set()
+        writer.join()
+        remover.join()
+    with seglog.Topic(path) as topic:
+        assert topic.subscriptions == []
 
 
 # --- producers, compaction -----------------------------------------------------------------------

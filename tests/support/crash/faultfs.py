@@ -422,6 +422,22 @@ class HeldSyncFs(OsFileSystem):
         return file
 
 
+class HeldNameFs(OsFileSystem):
+    """Once armed, the next file that is to take a name that ends in `suffix` waits, written, until `go`."""
+
+    def __init__(self, suffix):
+        self._suffix = suffix
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.armed = False
+
+    def replace(self, source, target):
+        if self.armed and os.fspath(target).endswith(self._suffix):
+            self.armed = False
+            self.begun.set()
+            assert self.go.wait(120)
+        super().replace(source, target)
+
+
 class FailingFile(WritableFile):
     """Made by FailingFs."""
 

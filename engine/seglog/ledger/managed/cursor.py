@@ -611,7 +611,7 @@ class ManagedCursor:
     def flush(self) -> None:
         """Return when all acknowledgements are on the disk. Raises LogFailedError."""
         with self._lock:
-            if self._is_dirty:
+            if self._is_dirty and not self._is_closed:      # a deleted one has no file
                 self._write()
 
     def close(self) -> None:

@@ -3,6 +3,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from seglog._kernels.shield import shielded
 from seglog.errors import CorruptManifestError, InvalidArgumentError, SeglogError
 from seglog.fs.aside import make_directories
 from seglog.ledger.ledger_metadata import checked_properties
@@ -77,12 +78,19 @@ class ManagedCursors:
 
     def delete(self, name: str) -> None:
         """See ManagedLedger.delete_cursor."""
-        self._tail.change_shielded(lambda: self._delete(name))
+        self._tail.refuse()
+        shielded(self._delete, name, self.by_name.get(name))
 
-    def _delete(self, name: str) -> None:
-        tail = self._tail
-        cursor = self.by_name.get(name)
+    def _delete(self, name: str, cursor: ManagedCursor | None) -> None:
         if cursor is None:
+            raise InvalidArgumentError(f"there is no cursor {name!r}")
+        # Its lock: otherwise a background write that is under way would bring the file back.
+        with cursor._lock:
+            self._tail.change_shielded(lambda: self._remove(name, cursor))
+
+    def _remove(self, name: str, cursor: ManagedCursor) -> None:
+        tail = self._tail
+        if self.by_name.get(name) is not cursor:        # another thread was faster
             raise InvalidArgumentError(f"there is no cursor {name!r}")
         with tail.changing():
             tail.fs.unlink(cursor_path(tail.path, name))
