@@ -1,8 +1,11 @@
-"""Workers begin with long tests, and one of them has all tests of the Spark session."""
+"""Each worker rewrites the assertions of a part of the files, and begins with long tests; one of them has all tests of
+the Spark session."""
 from types import SimpleNamespace
 
 import pytest
+from _pytest.assertion import rewrite
 
+from support.rewriting import named_files, rewrite_share
 from support.shares import in_shares
 
 
@@ -53,3 +56,29 @@ def test_each_worker_begins_with_its_long_tests_and_the_last_has_the_session(wor
 def test_a_few_tests_stay_as_they_are():
     items = collected(short=150)
     assert in_shares(items, 2) == items
+
+
+def test_each_worker_rewrites_its_part_of_the_files_as_pytest_would(pytestconfig, tmp_path, monkeypatch):
+    for name, lines in (("test_a.py", 3), ("test_b.py", 1), ("test_c.py", 2), ("not_a_test.py", 9)):
+        (tmp_path / name).write_text("def test():\n" + "    assert 1 == 1\n" * lines)
+    (tmp_path / "golden").mkdir()
+    (tmp_path / "golden/test_d.py").write_text("of another program")
+    monkeypatch.setattr(pytestconfig, "args", [str(tmp_path)])
+    files = named_files(pytestconfig)
+    assert [file.name for file in files] == ["test_a.py", "test_c.py", "test_b.py"]
+
+    def cached():
+        found = {}
+        for file in files:
+            kept = rewrite.get_cache_dir(file) / (file.stem + rewrite.PYC_TAIL)
+            if (code := rewrite._read_pyc(file, kept)) is not None:
+                found[file.name] = code
+        return found
+
+    rewrite_share(pytestconfig, files, 1, 2)
+    assert cached().keys() == {"test_c.py"}
+    rewrite_share(pytestconfig, files, 0, 2)
+    for file in files:
+        assert cached()[file.name] == rewrite._rewrite_test(file, pytestconfig)[1]
+    (tmp_path / "test_e.py").write_text("no Python")
+    rewrite_share(pytestconfig, [tmp_path / "test_e.py", tmp_path / "test_f.py"], 0, 1)      # and one that is gone
