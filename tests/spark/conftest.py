@@ -1,4 +1,6 @@
+import os
 import shutil
+from contextlib import ExitStack
 
 import pytest
 
@@ -24,10 +26,24 @@ def log_dir(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def spark():
+def spark_stderr(tmp_path_factory):
+    """Where the session of `spark` and its workers write what they say on stderr."""
+    return tmp_path_factory.mktemp("spark") / "stderr"
+
+
+@pytest.fixture(scope="session")
+def spark(spark_stderr):
     """A session on this machine, one for the whole run: it takes ten seconds to start."""
     spark_faults.pack()
-    with local_session() as session:
+    with ExitStack() as stack:
+        ours = os.dup(2)
+        try:
+            with open(spark_stderr, "wb") as file:
+                os.dup2(file.fileno(), 2)
+            session = stack.enter_context(local_session())
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)
         yield session
 
 

