@@ -58,10 +58,31 @@ class KillsExecutor(FaultyFs):
 
 
 class Straggles(FaultyFs):
-    """One attempt that takes far longer than the others."""
+    """One attempt that takes longer than all others, on a busy machine, too: until another one is at its task."""
+
+    BEGINS_S = 600      # within which Spark must have begun the other one
+    ENDS_S = 60         # within which that one is done
+
+    def mkdir(self, path):
+        if "/attempts/" in os.fspath(path) and os.path.exists(f"{self.trigger}.{self._task()}"):
+            with open(f"{self.trigger}.rival", "w"):
+                pass
+        super().mkdir(path)
 
     def strike(self, path):
-        time.sleep(40)
+        with open(f"{self.trigger}.{self._task()}", "w"):
+            pass
+        end = time.monotonic() + self.BEGINS_S
+        while not os.path.exists(f"{self.trigger}.rival") and time.monotonic() < end:
+            time.sleep(0.2)
+        time.sleep(self.ENDS_S)     # Spark ends this process before
+
+    @staticmethod
+    def _task():
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        return f"{task.stageId()}-{task.partitionId()}"
 
 
 class Appends(FaultyFs):
