@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import threading
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -70,16 +71,27 @@ def answer_of(page, directory, *scripts, options=()):
         added = "".join(f"<script>{script}</script>" for script in scripts)
         asked = directory / "asked.html"
         asked.write_text(page.replace("</body>", f"{_ANSWER % listener.server_port}{added}</body>"))
-        browser = subprocess.Popen(
-            [*_command(directory / "profile"), *options, asked.as_uri()],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )
-        try:
-            return json.loads(listener.told.get(timeout=PATIENCE_S))
-        finally:
-            os.killpg(browser.pid, signal.SIGKILL)
-            browser.wait()
-            listener.shutdown()
+        with running([*_command(directory / "profile"), *options, asked.as_uri()]):
+            try:
+                return json.loads(listener.told.get(timeout=PATIENCE_S))
+            finally:
+                listener.shutdown()
+
+
+@contextmanager
+def running(command):
+    """A program and all that it starts, which are killed at the end; also if we are killed before."""
+    # The shell reads until we close the pipe, or are gone; 0 is its process group.
+    guard = subprocess.Popen(
+        ["sh", "-c", '"$@" & read _; kill -9 0', "sh", *command],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        os.killpg(guard.pid, signal.SIGKILL)
+        guard.wait()
+        guard.stdin.close()
 
 
 def _command(profile):
