@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 # One worker begins with the first, which mostly waits, the other with the second, which starts JVMs.
-_FILES = ("librdkafka", "java_clients", "kgo", "python_suites", "spark_kafka", "kafka_tools", "kafka_connect")
+_FILES = (
+    "librdkafka", "java_clients", "kgo", "python_suites", "sarama", "spark_kafka", "kafka_tools",
+    "kafka_connect",
+)
 
 
 def pytest_collection_modifyitems(items):
