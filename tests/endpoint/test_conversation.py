@@ -16,6 +16,7 @@ from support.whole_conversation import WholeConversation
 CONFIG = {
     "auto.create.topics.enable": False, "retention.ms": -1, "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
 }
 
 

@@ -16,9 +16,13 @@ from support.whole_conversation import WholeConversation
 
 pytestmark = pytest.mark.oracle
 
-# Targets of groups are computed with the heartbeat, as ours are, and not up to a second later.
+# Targets of groups are computed with the heartbeat, as ours are, and not up to a second later; transactions that are
+# open for too long are looked for more often than every 10 s.
 SETTINGS = {
-    "4.4.0": {"group.consumer.assignment.interval.ms": 0, "group.consumer.assignor.offload.enable": "false"}}
+    "4.4.0": {
+        "group.consumer.assignment.interval.ms": 0, "group.consumer.assignor.offload.enable": "false",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+    }}
 
 
 @pytest.mark.parametrize(("version", "conversation", "file"), [

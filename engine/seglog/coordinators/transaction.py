@@ -80,8 +80,8 @@ class Fenced(Exception):
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """One transactional id. `last_producer_epoch`: the previous epoch, if the producer itself asked for the next one;
-    it may ask again if the answer was lost."""
+    """One transactional id. `last_producer_epoch`: the previous epoch, if the producer itself asked for the next one,
+    or its transaction was aborted with that; it may ask again if the answer was lost."""
 
     transactional_id: str
     producer_id: int
@@ -96,8 +96,6 @@ class Transaction:
     client_version: int = WITHOUT_EPOCHS
     next_producer_id: int = NO_PRODUCER_ID
     pending: TransactionState | None = None
-    # The next epoch could not be written: no producer has it, so the next attempt uses it.
-    has_failed_fence: bool = False
 
     # --- state -------------------------------------------------------------------------------------
 
@@ -203,12 +201,13 @@ class Transaction:
         )
 
     def prepare_end(
-        self, commit: bool, now_ms: int, client_version: int, next_producer_id: int = NO_PRODUCER_ID
+        self, commit: bool, now_ms: int, client_version: int, next_producer_id: int = NO_PRODUCER_ID, *,
+        fences: bool = False,
     ) -> TransactionStep:
-        """`next_producer_id`: for a producer whose epochs are used up."""
+        """`next_producer_id`: for a producer whose epochs are used up; `fences`: give the next epoch in any case."""
         state = _State.PREPARE_COMMIT if commit else _State.PREPARE_ABORT
         epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
-        if client_version >= WITH_EPOCHS:
+        if fences or client_version >= WITH_EPOCHS:
             epoch, last_epoch = min(epoch + 1, _MAX_EPOCH), epoch
         return self._prepare(
             state, partitions=self.partitions, start_ms=now_ms if self.has_ended else self.start_ms, update_ms=now_ms,
@@ -217,18 +216,12 @@ class Transaction:
         )
 
     def prepare_fence(self, now_ms: int, next_producer_id: int = NO_PRODUCER_ID) -> TransactionStep:
-        """Abort with the next epoch, so that the old producer can no longer write. `next_producer_id`: for one that
-        gets an epoch with each end, if they are used up."""
-        if self.client_version >= WITH_EPOCHS:
-            return self.prepare_end(False, now_ms, self.client_version, next_producer_id)
-        if not self.has_failed_fence and self.producer_epoch < _MAX_EPOCH:
-            self.producer_epoch += 1
-        self.last_producer_epoch = NO_EPOCH
-        return self.prepare_end(False, now_ms, self.client_version)
+        """Abort with the next epoch, so that the old producer can no longer write. It may ask for that epoch as long
+        as nobody else did. `next_producer_id`: for one that gets an epoch with each end, if they are used up."""
+        return self.prepare_end(False, now_ms, self.client_version, next_producer_id, fences=True)
 
     def prepare_completion(self, now_ms: int) -> TransactionStep:
         """End the transaction, whose markers have all been written."""
-        self.has_failed_fence = False
         state = _State.COMPLETE_COMMIT if self.state is _State.PREPARE_COMMIT else _State.COMPLETE_ABORT
         if self.next_producer_id == NO_PRODUCER_ID:
             return self._prepare(state, start_ms=self.start_ms, update_ms=now_ms)

@@ -115,13 +115,14 @@ class TransactionCoordinator:
             self._unready = Errors.COORDINATOR_NOT_AVAILABLE
             raise
         self._unready = None
+        # Not at once: a producer whose time passed while the server was down may still end its transaction.
+        self._abort_later()
         for transaction in self._transactions.values():
             self._store.held.transactions += transaction.size_bytes
             if transaction.is_prepared:
                 self._write_markers(transaction)
         if self._ending:
             await asyncio.wait(list(self._ending.values()), timeout=_RECOVERY_WAIT_S)
-        self._abort_overdue()       # of those whose time passed while the server was down, too
         self._expire_later()
 
     async def stop(self) -> None:
@@ -353,8 +354,6 @@ class TransactionCoordinator:
         def stored(error: Errors) -> None:
             if error is Errors.NONE:
                 self._write_markers(transaction)
-            else:
-                transaction.has_failed_fence = not gets_epochs
             done(error)
 
         self._store.store(transaction, step, stored)

@@ -270,10 +270,10 @@ class Conversation:
             assert time.monotonic() < end
             time.sleep(0.02)
 
-    def producer(self, transactional_id):
+    def producer(self, transactional_id, timeout_ms=60_000):
         self.settled(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]), 4)
         made = self.settled(
-            m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 4
+            m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms), 4
         )
         assert not made.error_code, made
         self.answers.name(made.producer_id, f"producer of {transactional_id}")

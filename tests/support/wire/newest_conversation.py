@@ -574,6 +574,43 @@ class NewestConversation(Conversation):
             self.await_marker(fetched)
             self.say(f"after TxnOffsetCommit v{version}", fetched, 10)
 
+    def newest_transactions_out_of_time(self):
+        """What a producer hears whose transaction was open for too long, with and without epochs from EndTxn."""
+        self.topic("overdue")
+        self.settled(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+        self.await_topic("__consumer_offsets")
+        A, D, E = m.AddPartitionsToTxnRequest, m.DescribeTransactionsRequest, m.EndTxnRequest
+        asked = [(version, word, self.producer(f"overdue {version}, {word}", timeout_ms=200))
+                 for version in (E.MAX_VERSION - 1, E.MAX_VERSION)
+                 for word in ("commit", "abort", "write", "new epoch")]
+        for version, word, made in asked:
+            name, pid, epoch = f"overdue {version}, {word}", made.producer_id, made.producer_epoch
+            if version < 5:
+                self.settled(A(
+                    v3_and_below_transactional_id=name, v3_and_below_producer_id=pid, v3_and_below_producer_epoch=epoch,
+                    v3_and_below_topics=[A.AddPartitionsToTxnTopic(name="overdue", partitions=[0])]), 3)
+            self.settled(self.of_producer(name, pid, epoch, topic="overdue"), version + 7)
+        for version, word, made in asked:
+            name, pid, epoch = f"overdue {version}, {word}", made.producer_id, made.producer_epoch
+            label = f"of one whose time has passed, EndTxn v{version}"
+            end = time.monotonic() + PATIENCE_S
+            described = D(transactional_ids=[name])
+            while self.client.ask(described, 0).transaction_states[0].transaction_state != "CompleteAbort":
+                assert time.monotonic() < end
+                time.sleep(0.02)
+            self.say(f"aborted, {name}", described, 0)
+            init = m.InitProducerIdRequest(
+                transactional_id=name, transaction_timeout_ms=60_000, producer_id=pid, producer_epoch=epoch)
+            if word == "write":
+                self.say(label, self.of_producer(name, pid, epoch, sequence=3, topic="overdue"), version + 7)
+            elif word == "new epoch":
+                self.say(label, init, 5)
+                self.say(f"{label}, again", init, 5)
+            else:
+                self.say(f"the {word} {label}", E(
+                    transactional_id=name, producer_id=pid, producer_epoch=epoch, committed=word == "commit"), version)
+                self.say(f"after the {word} {label}", init, 5)
+
     def await_marker(self, fetched):
         """Wait until offsets of a transaction are committed, which may be after the answer of its EndTxn."""
         end = time.monotonic() + PATIENCE_S
