@@ -22,9 +22,9 @@ LATER_MODULES = {
     "seglog._kernels.columns", "seglog._kernels.file_watch", "seglog.format.arrow_columns",
     "seglog.format.tagged_encoder", "seglog.log.expiry", "seglog.log.hot_backup", "seglog.log.open_dir",
     "seglog.log.own_source", "seglog.log.stats", "seglog.reading.fetch", "seglog.reading.partition",
-    "seglog.segment.recovery", "seglog.state.checked_aborts", "seglog.state.quarantine", "seglog.upkeep.cleaner",
-    "seglog.upkeep.cleaner_config", "seglog.upkeep.cleaner_thread", "seglog.upkeep.cleaning_plan",
-    "seglog.upkeep.retention",
+    "seglog.segment.recovery", "seglog.state.checked_aborts", "seglog.state.quarantine", "seglog.state.reader_cursor",
+    "seglog.upkeep.cleaner", "seglog.upkeep.cleaner_config", "seglog.upkeep.cleaner_thread",
+    "seglog.upkeep.cleaning_plan", "seglog.upkeep.retention",
 }
 
 

@@ -7,10 +7,11 @@ import click
 
 from seglog.clock import SystemClock
 from seglog.errors import SeglogError
+from seglog.format.names import CURSOR_PREFIX
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import EXCLUSIVE, lock_file
 from seglog.reading.partition import Partition
-from seglog.state.reader_cursor import PREFIX, ReaderCursor, checked_name, cursor_files, lock_path
+from seglog.state.reader_cursor import ReaderCursor, checked_name, cursor_files, lock_path
 
 from . import report
 from .cli import Command, CommandGroup
@@ -39,7 +40,7 @@ def ls(paths: Sequence[Path], as_json: bool) -> int:
             start, end = partition.log_start_offset, partition.log_end_offset
             for path in cursor_files(partition.path.resolve()):
                 listed += 1
-                found = ReaderCursor.read(path.parent, path.name.removeprefix(PREFIX))
+                found = ReaderCursor.read(path.parent, path.name.removeprefix(CURSOR_PREFIX))
                 if found is not None:
                     lag = max(end - max(found.offset, start), 0)
                     _print(place, found, lag, not start <= found.offset <= end, as_json)

@@ -61,6 +61,8 @@ OFFSET_CHECKPOINTS = (
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+# seglog's: before the name of a cursor (state.reader_cursor).
+CURSOR_PREFIX = ".seglog.cursor-"
 # Beside it, that of seglog's server, which only one server of a log dir may hold. A broker ignores this file.
 SERVER_LOCK = ".seglog.server.lock"
 # Topics of the broker itself, which it compacts (TopicConfig of GroupCoordinator and TransactionCoordinator).

@@ -48,7 +48,6 @@ from seglog.state.leftovers import Listed, file_names
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
 from seglog.state.producer_state import Origin, ProducerState, Update
-from seglog.state.reader_cursor import lower_cursors
 from seglog.threads.write_gate import WriteGate
 
 if TYPE_CHECKING:
@@ -138,10 +137,16 @@ class LogTail(WriteGate, QuietTail):
         )
         return loaded
 
-    def announce_truncation(self, cursors: Iterable[str] | None = None, *, is_whole: bool = False) -> None:
+    def announce_truncation(self, cursors: tuple[str, ...] | None = None, *, is_whole: bool = False) -> None:
         """After a truncation or a loading, alone with the files: tell other processes where the log ends, and lower the
         cursors that are past that. `cursors`: see lower_cursors; `is_whole`: see LiveWriter.end."""
         publish = partial(self.live.end, self.shown, self.last_stable_offset, self.next_offset, is_whole=is_whole)
+        if cursors == ():       # nearly always, and what reads cursors takes 2 ms to import
+            publish()
+            return
+        late("seglog.state.reader_cursor")
+        from seglog.state.reader_cursor import lower_cursors
+
         lower_cursors(self.fs, self.path, self.next_offset, cursors, publish)
 
     def use_config(self, config: LogConfig) -> None:

@@ -13,6 +13,7 @@ from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError
 from seglog.format import names
 from seglog.format.dialect import dialect_of, dialect_of_config
 from seglog.fs.files import FileSystem
+from seglog.late_import import late
 from seglog.log.removal import mark_deleted, remove_segments, truncate_segment
 from seglog.log.snapshot_barrier import change_settled
 from seglog.log.tail import LogTail
@@ -20,7 +21,6 @@ from seglog.reading.arguments import checked_offset
 from seglog.reading.extent import Extent
 from seglog.segment.segment import Segment
 from seglog.state.producer_snapshots import rebuild
-from seglog.state.reader_cursor import lower_cursors
 
 
 class LogTruncator:
@@ -45,6 +45,9 @@ class LogTruncator:
             )
         if offset < tail.next_offset:
             tail.recovery_point.before_change()
+            late("seglog.state.reader_cursor")
+            from seglog.state.reader_cursor import lower_cursors
+
             # Before the truncation: after a crash in the middle of it, no reader may skip records that are appended
             # later.
             lower_cursors(tail.fs, tail.path, offset)

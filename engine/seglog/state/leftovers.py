@@ -28,7 +28,6 @@ from seglog.fs.files import FileSystem
 from seglog.fs.refusals import refusals, storage_error
 from seglog.segment.segment import Segment
 from seglog.state.clean_marks import CLEAN_MARK
-from seglog.state.reader_cursor import PREFIX as CURSOR_PREFIX
 
 # KafkaMetadataLog handles its snapshots itself (LogLoader.SNAPSHOT_DELETE_SUFFIX); state.log_dir_state the mark.
 _KEPT = (".checkpoint.deleted", CLEAN_MARK)
@@ -188,7 +187,7 @@ def survey(directory: Path, dialect: Dialect = KAFKA, listed: Listed = None) -> 
         directory, segments, lacking, tuple(sorted(snapshots)), tuple(removed),
         tuple(name for name, _ in cleaned), tuple(map(str, replaced)),
         tuple((name, str(parsed)) for name, parsed in swaps), orphans,
-        tuple(name for name in others if name.startswith(CURSOR_PREFIX)),
+        tuple(name for name in others if name.startswith(names.CURSOR_PREFIX)),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, UnsupportedVersionError
 from seglog.format.checked_json import format_json, parse_json
-from seglog.format.names import MAX_OFFSET
+from seglog.format.names import CURSOR_PREFIX, MAX_OFFSET
 from seglog.fs.aside import SCRATCH_SUFFIX, write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.lock import turns
@@ -23,7 +23,6 @@ from seglog.logger import Logger
 
 _LOG = Logger(__name__)
 
-PREFIX = ".seglog.cursor-"
 LOCK_SUFFIX = ".lock"
 FORMAT = "seglog-reader-cursor"
 VERSION = 2             # version 1, which is one commit without slots, is read
@@ -183,7 +182,7 @@ def _halves(raw: bytes) -> tuple[bytes, bytes]:
 
 def committed_cursors(directory: Path) -> list[ReaderCursor]:
     """The cursors of all readers of a partition that have committed. Raises what ReaderCursor.read raises."""
-    found = (ReaderCursor.read(directory, path.name.removeprefix(PREFIX)) for path in cursor_files(directory))
+    found = (ReaderCursor.read(directory, path.name.removeprefix(CURSOR_PREFIX)) for path in cursor_files(directory))
     return [cursor for cursor in found if cursor is not None]
 
 
@@ -210,7 +209,7 @@ def lower_cursors(
             announce()
 
     try:
-        if names is None or any(name.startswith(PREFIX) for name in names):
+        if names is None or any(name.startswith(CURSOR_PREFIX) for name in names):
             # Readers commit under the same lock. Listed below it: a reader may be about to commit for the first time,
             # which its lock file shows.
             with turns(fs, directory.parent) as turn:
@@ -223,7 +222,8 @@ def lower_cursors(
 def _lower(fs: FileSystem, directory: Path, end: int) -> None:
     with refusals("list", directory):
         found = os.listdir(directory)
-    readers = {name.removeprefix(PREFIX).removesuffix(LOCK_SUFFIX) for name in found if name.startswith(PREFIX)}
+    ours = filter(lambda name: name.startswith(CURSOR_PREFIX), found)
+    readers = {name.removeprefix(CURSOR_PREFIX).removesuffix(LOCK_SUFFIX) for name in ours}
     for name in sorted(filter(_is_name, readers)):
         try:
             cursor = ReaderCursor.read(directory, name)
@@ -253,12 +253,12 @@ def _is_name(name: str) -> bool:
 
 
 def cursor_path(directory: Path, name: str) -> Path:
-    return directory / f"{PREFIX}{name}"
+    return directory / f"{CURSOR_PREFIX}{name}"
 
 
 def lock_path(directory: Path, name: str) -> Path:
     """The path of the file that every reader with this name locks."""
-    return directory / f"{PREFIX}{name}{LOCK_SUFFIX}"
+    return directory / f"{CURSOR_PREFIX}{name}{LOCK_SUFFIX}"
 
 
 def cursor_files(directory: Path) -> Iterator[Path]:
@@ -272,4 +272,4 @@ def cursor_files(directory: Path) -> Iterator[Path]:
 
 def is_cursor_file(name: str) -> bool:
     """Whether a file of this name in a partition directory is a cursor."""
-    return name.startswith(PREFIX) and _is_name(name.removeprefix(PREFIX))
+    return name.startswith(CURSOR_PREFIX) and _is_name(name.removeprefix(CURSOR_PREFIX))
