@@ -178,7 +178,7 @@ def test_answers_that_no_owner_gives_raise_an_error_of_ours(tmp_path):
     path = tmp_path / "jobs"
     path.mkdir()
     answers = iter([])
-    listener = local_socket.listen(path, SOCKET)
+    listener, _ = local_socket.listen(path, SOCKET)
 
     def serve(connection):
         channel = Channel(connection)

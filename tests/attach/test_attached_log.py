@@ -331,6 +331,18 @@ def test_an_append_whose_answer_dies_with_the_owner_is_appended_once(path, name,
     assert seglog.verify(path).ok
 
 
+def test_a_snapshot_whose_answer_dies_with_the_owner_is_not_refused_by_the_next(owner, log, tmp_path):
+    """It is there: the next owner would say that its directory exists."""
+    log.append_many([(None, b"a"), (None, b"b")])
+    owner.does(DIES.replace("'results' in header", "'offset' in header"))
+    assert log.snapshot(tmp_path / "copy-0") == 2
+    assert log.is_owner
+    with seglog.open_partition(tmp_path / "copy-0") as copy:
+        assert [r.value for r in copy.read()] == [b"a", b"b"]
+    with pytest.raises(InvalidArgumentError, match="exists"):
+        log.snapshot(tmp_path / "copy-0")
+
+
 def test_an_append_of_which_a_part_was_written_when_the_owner_died_is_completed(path):
     config = {"max.message.bytes": 200}
     opening = f"log = seglog.open(path, attach=True, config={config!r})"

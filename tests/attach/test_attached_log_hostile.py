@@ -125,7 +125,7 @@ class FalseOwner:
 
     def __init__(self, path, greeting):
         self.greeting, self.answers = greeting, iter(())
-        self.listener = local_socket.listen(path, SOCKET)
+        self.listener, _ = local_socket.listen(path, SOCKET)
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):

@@ -7,13 +7,14 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import seglog
-from seglog.attach import desk, shared_handle
+from seglog.attach import client, desk, shared_handle
 from seglog.attach.shared_queue import open_beside
 from seglog.errors import (
     InvalidArgumentError,
@@ -450,6 +451,49 @@ def test_an_interrupt_ends_the_wait_for_a_process_that_opens_the_queue(path):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     seglog.Queue(path, attach=True).close()
+
+
+@pytest.mark.usefixtures("no_collector_hooks")
+def test_an_interrupt_ends_the_wait_for_an_owner_that_is_stopped(owner, path):
+    owner.stop()
+
+    def stop(*_):
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        begin = time.monotonic()
+        with pytest.raises(Stop):
+            seglog.Queue(path, attach=True)
+        assert time.monotonic() - begin < 10
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    owner.send(signal.SIGCONT)
+    with seglog.Queue(path, attach=True) as jobs:
+        assert not jobs.is_owner
+
+
+def test_an_owner_that_is_stopped_is_named_to_those_that_open_the_queue(owner, path, monkeypatch):
+    monkeypatch.setattr(client, "HELLO_S", 0.2)
+    monkeypatch.setattr(shared_handle, "OPENING_S", 0.1)
+    owner.stop()
+    with pytest.raises(LogLockedError, match=f"its owner, process {owner.process.pid}, is stopped") as told:
+        seglog.Queue(path, attach=True)
+    assert f"kill -CONT {owner.process.pid}" in told.value.hint
+
+
+def test_an_owner_whose_directory_was_moved_leaves_the_socket_of_its_successor(path, tmp_path):
+    """The path is that of another queue by now."""
+    with seglog.Queue(path, attach=True) as moved:
+        path.rename(tmp_path / "moved")
+        with Other(path) as owner:
+            moved.close()
+            with seglog.Queue(path, attach=True) as jobs:
+                assert not jobs.is_owner
+                owner.does("jobs.put(b'x')")
+                assert jobs.get(timeout=60).value == b"x"
 
 
 def test_closing_wakes_calls_that_wait_for_an_owner_that_is_stopped(owner, path):

@@ -3,6 +3,7 @@
     server, or the owner itself ── answer(holder, header, values) ── LogDesk ── Log
 """
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -16,6 +17,7 @@ from seglog.errors import ProtocolError, SeglogError
 from seglog.format.batch_layout import CONTROL_BIT, LOW_ATTRIBUTES_POS, MAGIC_POS, TRANSACTIONAL_BIT, V2_HEADER_SIZE
 from seglog.log.append import AppendResult
 from seglog.log.log import Log
+from seglog.reading.partition import Partition
 
 Answer = tuple[Header, list[bytes]]
 
@@ -139,6 +141,10 @@ class LogDesk:
             path.encode()
         except UnicodeEncodeError:
             raise ProtocolError("a path must be text") from None
+        if header.get("is_again") is True and header.get("was_absent") is True and os.path.isdir(path):
+            # The owner before this one made it, as a whole, and died before it could tell.
+            with Partition(path) as made:
+                return {"offset": made.log_end_offset}, []
         return {"offset": self.log.snapshot(Path(path))}, []
 
     def _stats(self, header: Header, values: list[bytes]) -> Answer:

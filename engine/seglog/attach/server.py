@@ -62,7 +62,7 @@ class DeskServer:
         self._socket_name = socket_name
         self._desk = desk
         self._pid = os.getpid()
-        self._listener = local_socket.listen(directory, socket_name)
+        self._listener, self._socket = local_socket.listen(directory, socket_name)
         self._is_stopped = False
         self._connections_max = _connections_max()
         # Guards the two below.
@@ -209,7 +209,7 @@ class DeskServer:
         PROCESS_END.remove(self)
         if self._pid != os.getpid():
             return
-        local_socket.remove(self._directory, self._socket_name)
+        local_socket.remove(self._directory, self._socket_name, self._socket)
         self._end_connections()
 
     def _end_connections(self) -> None:

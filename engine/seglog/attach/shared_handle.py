@@ -22,12 +22,11 @@ from seglog.errors import (
     ForkedHandleError,
     LogClosedError,
     LogLockedError,
-    ProtocolError,
     SeglogError,
     StorageError,
 )
 from seglog.fs import local_socket
-from seglog.fs.lock import writer_of
+from seglog.fs.lock import PARTITION_LOCK, writer_of
 from seglog.logger import Logger
 from seglog.process_end import PROCESS_END
 
@@ -86,10 +85,19 @@ class SharedHandle(Generic[Opened]):
         self._role: Owner[Opened] | Client | SeglogError | None = None
         self._is_closed = self._is_ending = False
         self._has_thread = False
-        look = self._looking(OPENING_S)
-        # (Not shielded as a whole: an interrupt ends the wait.)
-        while not shielded(self._begin, look):
-            time.sleep(LOOK_AGAIN_S)
+        looking = _Looking(self, OPENING_S)
+        # (Not shielded as a whole: an interrupt ends the wait, also that for an owner that is stopped.)
+        client: Client | None = None
+        try:
+            while not shielded(self._begin, looking, client := looking.attach()):
+                time.sleep(LOOK_AGAIN_S)
+        except BaseException:
+            if client is not None and client is not self._role:
+                client.end()
+                client.close()
+            self._is_closed = True
+            shielded(self._close_role)
+            raise
 
     @property
     def is_owner(self) -> bool:
@@ -111,57 +119,13 @@ class SharedHandle(Generic[Opened]):
 
     # --- roles -----------------------------------------------------------------------------------
 
-    def _begin(self, look: "Callable[[], Owner[Opened] | Client | None]") -> bool:
-        self._role = role = look()
+    def _begin(self, looking: "_Looking[Opened]", client: Client | None) -> bool:
+        self._role = role = client or looking.own()
         if isinstance(role, Client):
             self._has_thread = True
             PROCESS_END.add(self)
             start_thread(self._stay, (role,))
         return role is not None
-
-    def _looking(self, patience_s: float, gone: str | None = None) -> "Callable[[], Owner[Opened] | Client | None]":
-        """Each call attaches to the owner, or is it, or returns None: look again. Raises what opening raises, and
-        LogLockedError after `patience_s`, if who has the lock does not share it."""
-        ends = time.monotonic() + patience_s
-
-        def look() -> Owner[Opened] | Client | None:
-            nonlocal ends
-            try:
-                client = Client(self.path, self.socket_name, self._holder, self._presented())
-                try:
-                    self._compare(client)
-                except BaseException:
-                    client.end()
-                    client.close()
-                    raise
-                return client
-            except (OSError, GoneError, ProtocolError) as error:
-                if isinstance(error, ProtocolError):
-                    raise
-            if gone is not None and not os.path.isdir(self.path):
-                # An opening would begin anew, at offset 0, what others believe to have.
-                raise StorageError(
-                    "the directory was removed while processes shared it", file=self.path,
-                    hint=f"the owner had it open until now, and what it wrote is gone: open the {self.noun} again to "
-                    "begin a new one",
-                )
-            with local_socket.turn_to_open(self.path) as is_mine:
-                if not is_mine:
-                    # Another process opens it so, which may take a recovery; but whoever can read the directory can
-                    # have that turn, so it counts only while somebody has the lock.
-                    if writer_of(self.path) is not None:
-                        ends = time.monotonic() + patience_s
-                    if time.monotonic() < ends:
-                        return None
-                try:
-                    return self._open_owned(gone)
-                except LogLockedError as error:
-                    if time.monotonic() >= ends or self._is_ending:
-                        self._explain(error)
-                        raise
-                    return None
-
-        return look
 
     def _explain(self, error: LogLockedError) -> None:
         error.hint = (
@@ -170,8 +134,8 @@ class SharedHandle(Generic[Opened]):
         )
 
     def _found_role(self, patience_s: float, gone: str | None) -> "Owner[Opened] | Client":
-        look = self._looking(patience_s, gone)
-        while (role := look()) is None:
+        looking = _Looking(self, patience_s, gone)
+        while (role := looking.attach() or looking.own()) is None:
             if self._is_ending:
                 raise LogClosedError(f"the {self.noun} was closed", file=self.path)
             time.sleep(LOOK_AGAIN_S)
@@ -325,3 +289,85 @@ class SharedHandle(Generic[Opened]):
         ends = time.monotonic() + timeout_s
         while self._has_thread and time.monotonic() < ends:
             time.sleep(0.001)
+
+
+class _Looking(Generic[Opened]):
+    """Looks for the owner of what a handle shares, or for the place of one: `attach`, then `own`, until one of them
+    returns something. Both raise what opening raises."""
+
+    def __init__(self, handle: SharedHandle[Opened], patience_s: float, gone: str | None = None) -> None:
+        """`gone`: the owner that the process was attached to."""
+        self._handle = handle
+        self._patience_s = patience_s
+        self._gone = gone
+        self._ends = time.monotonic() + patience_s
+        self._is_silent = False
+
+    def attach(self) -> Client | None:
+        """Attach to the owner. None: there is none, or it does not answer in time."""
+        handle = self._handle
+        try:
+            client = Client(handle.path, handle.socket_name, handle._holder, handle._presented())
+        except (OSError, GoneError) as error:
+            self._is_silent = isinstance(error, TimeoutError)
+            return None
+        try:
+            handle._compare(client)
+        except BaseException:
+            client.end()
+            client.close()
+            raise
+        return client
+
+    def own(self) -> Owner[Opened] | None:
+        """Be the owner. None: look again. Raises LogLockedError after the patience, if who has the lock does not share
+        it."""
+        handle, path, gone = self._handle, self._handle.path, self._gone
+        if gone is not None and not os.path.isdir(path):
+            # An opening would begin anew, at offset 0, what others believe to have.
+            raise StorageError(
+                "the directory was removed while processes shared it", file=path,
+                hint=f"the owner had it open until now, and what it wrote is gone: open the {handle.noun} again to "
+                "begin a new one",
+            )
+        with local_socket.turn_to_open(path) as is_mine:
+            if not is_mine:
+                # Another process opens it so, which may take a recovery; but whoever can read the directory can have
+                # that turn, so it counts only while somebody has the lock.
+                if writer_of(path) is not None:
+                    self._ends = time.monotonic() + self._patience_s
+                if time.monotonic() < self._ends:
+                    return None
+            try:
+                return handle._open_owned(gone)
+            except LogLockedError as error:
+                if time.monotonic() >= self._ends or handle._is_ending:
+                    handle._explain(error)
+                    self._name_the_silent(error)
+                    raise
+                return None
+
+    def _name_the_silent(self, error: LogLockedError) -> None:
+        """Say who has it, if that shares it and does not answer."""
+        if not self._is_silent or error.file is None or os.path.basename(error.file) != PARTITION_LOCK:
+            return
+        try:
+            with local_socket.connect(self._handle.path, self._handle.socket_name, 1.0) as silent:
+                pid, _ = local_socket.peer_of(silent)
+        except OSError:     # it has ended meanwhile, or too many wait for it
+            return
+        if _is_stopped(pid):
+            error.what = f"its owner, process {pid}, is stopped"
+            error.hint = f"let it go on: `kill -CONT {pid}`; or end it, and one of the others takes over"
+        else:
+            error.what = f"its owner, process {pid}, does not answer"
+            error.hint = "it is busy, or hangs: try again later, or end it, and one of the others takes over"
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process is stopped, by SIGSTOP, ^Z or a debugger."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] in ("T", "t")
+    except (OSError, IndexError):
+        return False

@@ -626,7 +626,8 @@ class SharedLog(SharedHandle[Log], Log):
 
     def snapshot(self, dst: str | os.PathLike[str]) -> int:
         """As Log.snapshot: the owner makes it."""
-        return self._number("snapshot", "offset", path=os.path.abspath(checked_path(dst)))
+        path = os.path.abspath(checked_path(dst))
+        return self._number("snapshot", "offset", path=path, was_absent=not os.path.lexists(path))
 
     def stats(self) -> LogStats:
         """As Log.stats: those of the owner."""

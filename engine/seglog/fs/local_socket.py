@@ -25,9 +25,13 @@ _OPEN: "weakref.WeakSet[socket.socket]" = weakref.WeakSet()
 _TURNS: "weakref.WeakSet[_Turn]" = weakref.WeakSet()
 
 
-def listen(directory: AnyPath, name: str) -> socket.socket:
-    """A listening socket with this name, which only this user can connect to. A socket of that name that is left over
-    is replaced: the caller has the lock of the directory. Raises StorageError."""
+# Device and inode of a file.
+Identity = tuple[int, int]
+
+
+def listen(directory: AnyPath, name: str) -> tuple[socket.socket, Identity]:
+    """A listening socket with this name, which only this user can connect to, and its file, for `remove`. A socket of
+    that name that is left over is replaced: the caller has the lock of the directory. Raises StorageError."""
     path = os.path.join(directory, name)
     _check_system(path)
     with refusals("create the socket", path), _descriptor_of(directory) as fd:
@@ -38,11 +42,12 @@ def listen(directory: AnyPath, name: str) -> socket.socket:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=fd)
             found.bind(f"/proc/self/fd/{fd}/{name}")
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
             found.listen(_BACKLOG)
         except BaseException:
             found.close()
             raise
-        return found
+        return found, (status.st_dev, status.st_ino)
 
 
 def connect(directory: AnyPath, name: str, timeout_s: float | None) -> socket.socket:
@@ -63,10 +68,14 @@ def connect(directory: AnyPath, name: str, timeout_s: float | None) -> socket.so
         return found
 
 
-def remove(directory: AnyPath, name: str) -> None:
-    """Remove the socket's name, if it is there."""
+def remove(directory: AnyPath, name: str, identity: Identity | None = None) -> None:
+    """Remove the socket's name, if it is there. `identity`: only if it is this one; by now the path may be that of
+    another directory, with the socket of another process."""
+    path = os.path.join(directory, name)
     with contextlib.suppress(OSError):
-        os.unlink(os.path.join(directory, name))
+        status = os.stat(path, follow_symlinks=False)
+        if identity in (None, (status.st_dev, status.st_ino)):
+            os.unlink(path)
 
 
 @contextlib.contextmanager
