@@ -1,4 +1,4 @@
-"""`seglog queue`: the jobs of a seglog.Queue."""
+"""`seglog queue`: the jobs of a seglog.Queue, and what the subscriptions of a seglog.Topic have."""
 import os
 import sys
 from base64 import b64encode
@@ -15,10 +15,13 @@ import click
 from seglog.attach.shared_queue import SharedQueue, open_beside
 from seglog.errors import CorruptRecordError, LogLockedError, NotALogError, SeglogError
 from seglog.ledger.managed.journal import FILE_NAME as JOURNAL
+from seglog.ledger.managed.manifest import FILE_NAME as MANIFEST
+from seglog.ledger.managed.manifest import Manifest
 from seglog.queue.backlog import WhenFull
 from seglog.queue.job import DeadJob, Job
 from seglog.queue.options import duration_ns
-from seglog.queue.queue import HIGHEST, LOWEST, OwnedQueue
+from seglog.queue.queue import HIGHEST, LOWEST, TOPIC, OwnedQueue, QueueStats
+from seglog.queue.topic import Topic
 
 from . import report, terminal
 from .cli import Command, CommandGroup
@@ -26,7 +29,7 @@ from .end_by_signal import EndBySignal
 from .options import PATH, SOURCE, DurationType, NumberType, TimeType, dry_run_option, json_option, limit_option
 
 if TYPE_CHECKING:
-    from seglog.queue.queue import QueueStats
+    from seglog.queue.consumer import Consumer, SubscriptionStats
 
 # So many jobs are put, or taken and acknowledged, with one sync.
 AT_ONCE = 100
@@ -34,9 +37,11 @@ AT_ONCE = 100
 LARGEST_BYTES = 5 << 20
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 STATES = ("ready", "delayed", "waiting", "in_flight", "dead")
+NO_SUBSCRIPTION = "(none)"
 PAUSED_TEXT = "paused: no job is taken until `seglog queue resume`"
 
 path_argument = click.argument("path", metavar="DIR", type=SOURCE)
+subscription_option = click.option("--subscription", metavar="NAME", help="Of a topic: the subscription.")
 raw_option = click.option(
     "--raw", is_flag=True, help="Print only the values, byte for byte, each followed by a newline."
 )
@@ -47,7 +52,8 @@ def command() -> None:
     """Put, take, count and look at the jobs of a queue (seglog.Queue).
 
     While programs share the queue (attach=True), these commands go through the one that owns it; while one has it for
-    itself, they end with status 5. create, put, take, requeue, purge, pause and resume act at once.
+    itself, they end with status 5. create, put, take, requeue, purge, pause and resume act at once. Of a topic
+    (seglog.Topic), ls, stats, peek and requeue show its subscriptions.
     """
 
 
@@ -60,16 +66,16 @@ def command() -> None:
 def ls(paths: Sequence[Path], as_json: bool) -> int:
     """List queues: jobs that are ready, delayed, waiting for a retry, in flight, dead; the age of the oldest.
 
-    DIR is a queue, or a directory of queues. Of several, those that cannot be opened are reported on stderr, with
-    status 7.
+    DIR is a queue, or a directory of queues. Of a topic (seglog.Topic) each subscription is listed. Of several, those
+    that cannot be opened are reported on stderr, with status 7.
     """
     found = [queue for path in paths for queue in _queues_at(path)]
-    rows = []
+    rows: list[list[str]] = []
     unread = 0
+    has_topic = False
     for path in found:
         try:
-            with _opened(path) as jobs:
-                stats = jobs.stats()
+            counted, is_topic = _counted(path)
         except (SeglogError, OSError) as error:
             if len(found) == 1:
                 raise
@@ -77,16 +83,23 @@ def ls(paths: Sequence[Path], as_json: bool) -> int:
             context = click.get_current_context()
             report.show_error(report.as_seglog_error(error), context.command_path, as_json=as_json)
             continue
-        if as_json:
-            report.print_json("queue", **_fields_of(path, stats))
-        rows.append([
-            str(path), *(report.number(getattr(stats, state)) for state in STATES), _age_of(stats),
-            "yes" if stats.is_paused else "",
-        ])
+        has_topic |= is_topic
+        for name, stats in counted.items():
+            if as_json:
+                _print_counts(path, name, stats)
+            rows.append([
+                str(path), name or "", *(report.number(getattr(stats, state)) for state in STATES), _age_of(stats),
+                "yes" if isinstance(stats, QueueStats) and stats.is_paused else "",
+            ])
+        if is_topic and not counted:
+            rows.append([str(path), NO_SUBSCRIPTION, *[""] * (len(STATES) + 2)])
     if as_json:
-        report.print_json("summary", ok=not unread, queues=len(rows), unread=unread)
+        report.print_json("summary", ok=not unread, queues=len(found) - unread, unread=unread)
     elif rows:
-        print(report.table(("queue", *map(_words_of, STATES), "oldest", "paused"), rows))
+        columns = ("queue", "subscription", *map(_words_of, STATES), "oldest", "paused")
+        if not has_topic:
+            columns, rows = (columns[0], *columns[2:]), [[row[0], *row[2:]] for row in rows]
+        print(report.table(columns, rows))
     return report.PARTIAL if unread else 0
 
 
@@ -97,43 +110,69 @@ def stats(path: Path, as_json: bool) -> None:
     """Count the jobs: ready, delayed, waiting, in flight, dead, and the backlog: all but the dead.
 
     Delayed jobs, and those that wait for a retry, count as ready once they are due. Jobs are in flight only while
-    programs share the queue. Says so if the queue is paused.
+    programs share the queue. Says so if the queue is paused. Of a topic (seglog.Topic) it counts the messages of each
+    subscription.
     """
-    with _opened(path) as jobs:
-        found = jobs.stats()
+    counted, is_topic = _counted(path)
     if as_json:
-        report.print_json("queue", **_fields_of(path, found))
+        for name, found in counted.items():
+            _print_counts(path, name, found)
         return
-    for name in (*STATES, "backlog"):
-        print(f"{_words_of(name):16}{getattr(found, name):>14,}")
+    if is_topic:
+        print(f"a topic with {report.count_of(len(counted), 'subscription')}")
+        columns = ("subscription", *map(_words_of, STATES), "backlog", "oldest")
+        if counted:
+            print(report.table(columns, [
+                [str(name), *(report.number(getattr(found, state)) for state in (*STATES, "backlog")), _age_of(found)]
+                for name, found in counted.items()
+            ]))
+        return
+    [found] = counted.values()
+    for state in (*STATES, "backlog"):
+        print(f"{_words_of(state):16}{getattr(found, state):>14,}")
     print(f"{'oldest':16}{_age_of(found):>14}")
-    if found.is_paused:
+    if isinstance(found, QueueStats) and found.is_paused:
         print(PAUSED_TEXT)
+
+
+def _counted(path: Path) -> "tuple[Mapping[str | None, QueueStats | SubscriptionStats], bool]":
+    """The counts of a queue, under None, or of each subscription of a topic; and whether it is one."""
+    if not _is_topic(path):
+        with _opened(path) as jobs:
+            return {None: jobs.stats()}, False
+    with Topic(path, create=False) as topic:
+        return dict(topic.stats().items()), True
+
+
+def _print_counts(path: Path, subscription: str | None, stats: "QueueStats | SubscriptionStats") -> None:
+    counts = {name: getattr(stats, name) for name in (*STATES, "backlog")}
+    if isinstance(stats, QueueStats):
+        report.print_json("queue", path=path, **counts, oldest_age_s=stats.oldest_age_s, paused=stats.is_paused)
+    else:
+        report.print_json(
+            "subscription", path=path, subscription=subscription, **counts, oldest_age_s=stats.oldest_age_s
+        )
 
 
 def _words_of(state: str) -> str:
     return state.replace("_", " ")
 
 
-def _fields_of(path: Path, stats: "QueueStats") -> dict[str, object]:
-    counts = {name: getattr(stats, name) for name in (*STATES, "backlog")}
-    return {"path": path, **counts, "oldest_age_s": stats.oldest_age_s, "paused": stats.is_paused}
-
-
-def _age_of(stats: "QueueStats") -> str:
+def _age_of(stats: "QueueStats | SubscriptionStats") -> str:
     return "-" if stats.oldest_age_s is None else report.duration(1000 * stats.oldest_age_s)
 
 
 @command.command(cls=Command, only_reads=True)
 @path_argument
+@subscription_option
 @click.option("--dead", is_flag=True, help="The dead jobs, with the reason of their last failure.")
 @limit_option("the first jobs.", default=10)
 @raw_option
 @json_option
-def peek(path: Path, dead: bool, limit: int, raw: bool, as_json: bool) -> int:
+def peek(path: Path, subscription: str | None, dead: bool, limit: int, raw: bool, as_json: bool) -> int:
     """Show the first jobs, due or not, without taking them. `attempt` is how often a job was delivered so far."""
     _check_form(raw, as_json)
-    with _opened(path) as jobs:
+    with _opened_of(path, subscription) as jobs:
         found: Sequence[Job] = []
         if limit:
             found = jobs.dead.peek(limit) if dead else jobs.peek(limit)
@@ -347,14 +386,15 @@ def take(
 @command.command(cls=Command)
 @path_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
+@subscription_option
 @dry_run_option
 @json_option
-def requeue(path: Path, ids: Sequence[str], dry_run: bool, as_json: bool) -> int:
+def requeue(path: Path, ids: Sequence[str], subscription: str | None, dry_run: bool, as_json: bool) -> int:
     """Put dead jobs back, all or those whose ID is given: their attempts start again at 1.
 
     Status 1 if one of these is not dead. Write -- before an ID that begins with a minus.
     """
-    with _opened(path) as jobs:
+    with _opened_of(path, subscription) as jobs:
         dead = {job.id: job for job in jobs.dead}
         chosen = [dead[id_] for id_ in dict.fromkeys(ids or dead) if id_ in dead]
         number = len(chosen) if dry_run else jobs.dead.requeue(chosen)
@@ -444,8 +484,18 @@ def _queues_at(path: Path) -> list[Path]:
     return found
 
 
+def _is_topic(path: Path) -> bool:
+    return (path / MANIFEST).exists() and TOPIC in Manifest.read(path).properties
+
+
 def _check_queue(path: Path) -> None:
     """A managed ledger that is no queue would become one: refuse it."""
+    if _is_topic(path):
+        raise NotALogError(
+            "not a queue, but a topic", file=path,
+            hint="`seglog queue stats` counts what its subscriptions have; programs publish and take messages with "
+            "seglog.Topic",
+        )
     if not (path / JOURNAL).exists():
         raise NotALogError(
             f"not a queue: it has no {JOURNAL}", file=path, hint="pass the directory of a seglog.Queue",
@@ -465,6 +515,24 @@ def _opened(path: Path) -> Iterator[OwnedQueue]:
     # The limit of attempts is that of the program: these commands give no job up.
     with open_beside(path, create=False, max_attempts=None) as jobs:
         yield jobs
+
+
+@contextmanager
+def _opened_of(path: Path, subscription: str | None) -> "Iterator[OwnedQueue | Consumer]":
+    """A queue, or a subscription of a topic."""
+    if not _is_topic(path):
+        if subscription is not None:
+            raise click.UsageError("--subscription is for a topic, and DIR is none")
+        with _opened(path) as jobs:
+            yield jobs
+        return
+    with Topic(path, create=False) as topic:
+        names = topic.subscriptions
+        if subscription not in names:
+            known = ", ".join(names) or "none"
+            raise click.UsageError(f"DIR is a topic: pass --subscription, one of those it has: {known}")
+        with topic.subscribe(str(subscription), kind="shared", max_attempts=None) as consumer:
+            yield consumer
 
 
 # --- jobs --------------------------------------------------------------------------------

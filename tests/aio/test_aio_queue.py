@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -311,6 +312,32 @@ async def test_a_job_whose_acknowledgement_was_cancelled_in_its_block_is_given_t
         held.may_go_on.set()
         while (await jobs.stats()).backlog:
             await asyncio.sleep(0.001)
+
+
+@runs
+async def test_a_refusal_that_began_is_made_though_its_task_is_cancelled(path):
+    """Also if no thread of the loop's pool was free yet. The end of the block does not give the job back."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    async with seglog.aio.Queue(path) as jobs:
+        await jobs.put(b"x")
+        job, may_go_on = await jobs.get(timeout=60), threading.Event()
+        busy = asyncio.get_running_loop().run_in_executor(None, may_go_on.wait, 60)
+
+        async def work():
+            async with job:
+                await job.nack(1000, reason="not today")
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)      # it has asked for the refusal
+        task.cancel()
+        await asyncio.sleep(0)
+        may_go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await busy
+    with seglog.Queue(path) as again:
+        stats = again.stats()
+        assert (stats.waiting, stats.ready) == (1, 0)
 
 
 @runs

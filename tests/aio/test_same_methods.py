@@ -13,14 +13,18 @@ import pytest
 import seglog
 import seglog.aio
 from seglog.aio import (
+    AsyncConsumer,
     AsyncCursor,
     AsyncDeadJob,
     AsyncDeadJobs,
+    AsyncDeadMessage,
     AsyncFollower,
     AsyncJob,
     AsyncLog,
+    AsyncMessage,
     AsyncPartition,
     AsyncProducer,
+    AsyncTopicProducer,
 )
 from seglog.errors import InvalidArgumentError, InvalidTxnStateError, LogClosedError, LogLockedError
 from seglog.queue.dead import DeadJobs
@@ -54,7 +58,14 @@ PAIRS = [
     (seglog.Job, AsyncJob, set()),
     (seglog.DeadJob, AsyncDeadJob, set()),
     (DeadJobs, AsyncDeadJobs, set()),
+    (seglog.Topic, seglog.aio.Topic, set()),
+    (seglog.Consumer, AsyncConsumer, set()),
+    (seglog.TopicProducer, AsyncTopicProducer, set()),
+    (seglog.Message, AsyncMessage, set()),
+    (seglog.DeadMessage, AsyncDeadMessage, set()),
 ]
+# What another process may know, or a thread that has a lock while it waits for the disk.
+AWAITED = {"position", "lag", "is_paused", "is_active", "last_sequence_id", "subscriptions"}
 
 
 def public(cls):
@@ -73,8 +84,7 @@ def test_each_method_takes_the_same_arguments(blocking, awaited, missing):
     for name in sorted(public(blocking) & public(awaited)):
         theirs, ours = (inspect.getattr_static(cls, name) for cls in (blocking, awaited))
         if not inspect.isfunction(theirs):
-            # (Whether a queue is paused, another process may know.)
-            assert isinstance(ours, property) or name in ("position", "lag", "is_paused")
+            assert isinstance(ours, property) or name in AWAITED
             continue
         differing = {*inspect.signature(theirs).parameters} ^ {*inspect.signature(ours).parameters}
         assert differing <= {"wait", "max_magic", "throttle"}, name

@@ -7,6 +7,7 @@ from seglog.delayed import metrics as delayed
 from seglog.endpoint import server_metrics
 from seglog.log import log_metrics
 from seglog.queue import metrics as queue
+from seglog.queue import topic_metrics
 from seglog.reading import format_counters
 from seglog.upkeep import metrics as cleaner
 from support.pages import check_part
@@ -25,7 +26,7 @@ def table(metrics):
 
 TABLES = [
     ("delayed_details.md", delayed), ("retention.md", cleaner), ("monitoring.md", log_metrics), ("queue.md", queue),
-    ("fetching.md", format_counters), ("serving.md", server_metrics),
+    ("fetching.md", format_counters), ("serving.md", server_metrics), ("topics.md", topic_metrics),
 ]
 
 
@@ -35,7 +36,7 @@ def test_each_table_of_metrics_has_a_page():
 
 
 @pytest.mark.parametrize(
-    ("page", "module"), TABLES, ids=["delayed", "cleaner", "logs", "queue", "formats", "server"]
+    ("page", "module"), TABLES, ids=["delayed", "cleaner", "logs", "queue", "formats", "server", "topics"]
 )
 def test_the_page_holds_the_table_of_the_code(page, module):
     begin = f"<!-- made from {Path(module.__file__).relative_to(TOP)} by tests/docs/test_metrics_doc.py -->\n"

@@ -23,7 +23,7 @@ NAMES = sorted(({name for public in PUBLIC for name in dir(public) if not name.s
 def test_the_examples_print_what_the_page_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     count, _ = run_examples(PAGE, capsys)
-    assert count == 5
+    assert count == 6
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -353,6 +353,7 @@ def topic(path: Path) -> None:
             assert_type(compacted, seglog.CompactedMessage)
             use(compacted.position, compacted.key, compacted.value)
         use(topic.subscriptions, topic.closed, topic.path)
+        assert_type(topic.stats(), dict[str, seglog.SubscriptionStats])
         topic.flush()
 
 
@@ -433,6 +434,35 @@ async def queue_in_a_loop(path: Path) -> AsyncIterator[bytes]:
         assert_type(await queue.get_many(5, timeout=0), list[seglog.aio.AsyncJob])
         use(await queue.stats(), queue.blocking, queue.blocking.dead)
         await queue.close()
+
+
+async def topic_in_a_loop(path: Path) -> AsyncIterator[bytes]:
+    async with seglog.aio.Topic(path, fsync="interval") as topic:
+        assert_type(await topic.publish(b"value", key="k", delay=5), str)
+        assert_type(await topic.publish_many([b"value", (b"key", b"value")]), list[str])
+        async with topic.producer("p") as producer:
+            assert_type(producer, seglog.aio.AsyncTopicProducer)
+            assert_type(await producer.publish(b"value", sequence_id=3), str | None)
+            assert_type(await producer.last_sequence_id(), int)
+        async with topic.subscribe("s", kind="shared", start="earliest") as consumer:
+            assert_type(consumer, seglog.aio.AsyncConsumer)
+            message = await consumer.get(timeout=5)
+            if message is not None:
+                assert_type(message, seglog.aio.AsyncMessage)
+                use(message.position, message.index)
+                await message.ack_cumulative()
+                await consumer.seek(message)
+                yield message.value
+            assert_type(await consumer.get_many(5, timeout=0), list[seglog.aio.AsyncMessage])
+            for dead in await consumer.dead.peek(3):
+                use(dead.reason, isinstance(dead, seglog.aio.AsyncDeadMessage))
+            use(await consumer.stats(), await consumer.is_active(), consumer.name, consumer.kind)
+            await consumer.unsubscribe()
+        assert_type(await topic.stats(), dict[str, seglog.SubscriptionStats])
+        use(await topic.subscriptions(), topic.blocking, topic.closed)
+        await topic.compact()
+        async for compacted in topic.read_compacted():
+            assert_type(compacted, seglog.CompactedMessage)
 
 
 # --- seglog.pulsar -----------------------------------------------------------------------

@@ -396,3 +396,73 @@ def test_serve_refuses_what_is_no_queue(tmp_path):
     assert "another queue" in run("queue", "serve", "jobs", "--dead-letters", "./jobs", status=2).stderr
     assert "not a queue" in run("queue", "serve", tmp_path / "jobs", "--dead-letters", tmp_path, status=4).stderr
     assert "not a queue" in run("queue", "serve", tmp_path, status=4).stderr
+
+
+# --- topics --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def topic_path(tmp_path):
+    """Of three messages one is dead for `billing`, and one delayed; `mail` has finished the first, `idle` none."""
+    path = tmp_path / "orders"
+    with seglog.Topic(path, clock=ManualClock(1_700_000_000_000)) as topic:
+        topic.subscribe("idle").close()
+        billing, mail = topic.subscribe("billing", max_attempts=1), topic.subscribe("mail")
+        topic.publish_many([("u0", b"to nobody"), ("u1", b"welcome")])
+        topic.publish(b"remind", at=datetime(2100, 1, 1, tzinfo=UTC))
+        billing.get(0).nack(reason="no address\x1b[2J")
+        mail.get(0).ack()
+    return path
+
+
+def test_a_topic_is_told_as_one_and_counted_by_subscription(topic_path, path):
+    lines = run("queue", "stats", topic_path).stdout.splitlines()
+    assert lines[0] == "a topic with 3 subscriptions"
+    assert lines[1].split()[:9] == [
+        "subscription", "ready", "delayed", "waiting", "in", "flight", "dead", "backlog", "oldest"]
+    assert [line.split()[:7] for line in lines[2:] if line[0] != "-"] == [
+        ["billing", "1", "1", "0", "0", "1", "2"], ["idle", "2", "1", "0", "0", "0", "3"],
+        ["mail", "1", "1", "0", "0", "0", "2"],
+    ]
+    found = seglog_json("queue", "stats", topic_path)
+    assert [(one["type"], one["subscription"], one["backlog"], one["dead"]) for one in found] == [
+        ("subscription", "billing", 2, 1), ("subscription", "idle", 3, 0), ("subscription", "mail", 2, 0)]
+    listed = run("queue", "ls", topic_path.parent).stdout
+    assert [line.split()[:3] for line in listed.splitlines() if "orders" in line] == [
+        [str(topic_path), name, ready] for name, ready in (("billing", "1"), ("idle", "2"), ("mail", "1"))]
+    assert str(path) in listed
+    *_, summary = seglog_json("queue", "ls", topic_path.parent)
+    assert (summary["queues"], summary["unread"]) == (2, 0)
+    with seglog.Topic(topic_path.parent / "empty"):
+        pass
+    assert "(none)" in run("queue", "ls", topic_path.parent).stdout
+    assert run("queue", "stats", topic_path.parent / "empty").stdout == "a topic with 0 subscriptions\n"
+
+
+def test_dead_messages_of_a_subscription_are_shown_and_put_back(topic_path):
+    of_billing = [topic_path, "--subscription", "billing"]
+    assert values(seglog_json("queue", "peek", *of_billing)) == [b"welcome", b"remind"]
+    [dead] = seglog_json("queue", "peek", *of_billing, "--dead")
+    assert (dead["id"], dead["reason"]) == ("0:0:0", "no address\x1b[2J")
+    assert run("queue", "requeue", *of_billing, "--dry-run", status=1).stdout.startswith("1 dead job to put back")
+    assert run("queue", "requeue", *of_billing).stdout == "1 dead job put back\n"
+    assert [one["dead"] for one in seglog_json("queue", "stats", topic_path)] == [0, 0, 0]
+    for words in (["peek"], ["requeue"], ["peek", "--subscription", "strange"]):
+        told = run("queue", words[0], topic_path, *words[1:], status=2).stderr
+        assert "DIR is a topic: pass --subscription, one of those it has: billing, idle, mail" in told
+    assert [one["subscription"] for one in seglog_json("queue", "stats", topic_path)] == ["billing", "idle", "mail"]
+
+
+@pytest.mark.parametrize("words", [
+    ["put", "x"], ["take"], ["purge"], ["pause"], ["resume"], ["create"], ["serve"],
+], ids=lambda words: words[0])
+def test_commands_that_are_for_queues_refuse_a_topic(topic_path, words):
+    told = run("queue", words[0], topic_path, *words[1:], status=4).stderr
+    assert "not a queue, but a topic" in told
+    assert "seglog queue stats" in told
+
+
+def test_a_topic_that_a_program_has_is_locked_and_subscriptions_are_for_topics(topic_path, path):
+    with seglog.Topic(topic_path):
+        assert "has a topic open" in run("queue", "stats", topic_path, status=5).stderr
+    assert "--subscription is for a topic" in run("queue", "peek", path, "--subscription", "s", status=2).stderr

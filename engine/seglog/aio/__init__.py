@@ -13,12 +13,15 @@ from seglog.aio.cursor import AsyncCursor
 from seglog.aio.log import AsyncLog
 from seglog.aio.opening import follow, open, open_partition
 from seglog.aio.producer import AsyncProducer
-from seglog.aio.queue import AsyncDeadJob, AsyncDeadJobs, AsyncJob
 from seglog.aio.queue import AsyncQueue as Queue
 from seglog.aio.readers import AsyncFollower, AsyncPartition
 from seglog.aio.records import AsyncRecords
+from seglog.aio.taking import AsyncDeadJob, AsyncDeadJobs, AsyncJob
+from seglog.aio.topic import AsyncConsumer, AsyncDeadMessage, AsyncMessage, AsyncTopicProducer
+from seglog.aio.topic import AsyncTopic as Topic
 
 __all__ = [
-    "AsyncCursor", "AsyncDeadJob", "AsyncDeadJobs", "AsyncFollower", "AsyncJob", "AsyncLog", "AsyncPartition",
-    "AsyncProducer", "AsyncRecords", "Queue", "follow", "open", "open_partition",
+    "AsyncConsumer", "AsyncCursor", "AsyncDeadJob", "AsyncDeadJobs", "AsyncDeadMessage", "AsyncFollower", "AsyncJob",
+    "AsyncLog", "AsyncMessage", "AsyncPartition", "AsyncProducer", "AsyncRecords", "AsyncTopicProducer", "Queue",
+    "Topic", "follow", "open", "open_partition",
 ]

@@ -1,6 +1,6 @@
 """A consumer of a topic's subscription."""
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,6 +12,7 @@ from seglog.clock import Clock
 from seglog.errors import InvalidArgumentError, LogClosedError
 from seglog.ledger.position import Position
 from seglog.queue.dead import DeadJobs
+from seglog.queue.job import Job
 from seglog.queue.message import Message
 from seglog.queue.options import QueueOptions, duration_ns
 from seglog.queue.subscription import Kind, SubscriptionLane
@@ -59,6 +60,17 @@ class SubscriptionStats:
     def backlog(self) -> int:
         """The number of messages that are neither acknowledged nor dead."""
         return self.ready + self.held_back + self.delayed + self.waiting + self.in_flight
+
+
+def stats_of(lane: SubscriptionLane, clock: Clock) -> SubscriptionStats:
+    """Count the messages of a subscription, with the lock of its topic."""
+    counts = lane.counts()
+    age_s = None if counts.oldest_ms is None else max((clock.now_ms() - counts.oldest_ms) / 1000, 0.0)
+    return SubscriptionStats(
+        ready=counts.ready, held_back=lane.held_count, delayed=counts.delayed, waiting=counts.waiting,
+        in_flight=counts.in_flight, dead=counts.dead, oldest_age_s=age_s, is_at_limit=lane.is_at_limit,
+        consumers=len(lane.consumers),
+    )
 
 
 class Consumer(JobTaker):
@@ -114,8 +126,20 @@ class Consumer(JobTaker):
             left = None if deadline is None else max(deadline - time.monotonic(), 0)
         return cast("list[Message]", self._take_for(self._number, count, left, lease))
 
-    def _await_turn(self, deadline: float | None) -> bool:
-        """Wait until it is the active one: then it stays so."""
+    def _take_wanted(self, wanted: Callable[[], int]) -> list[Job]:
+        """Wait for messages, and take as many as `wanted` says then; none if it says 0."""
+        if self.kind == "failover" and not self._await_turn(None, wanted):
+            return []
+        return self._take_for(self._number, wanted, None, None)
+
+    def _wake_takers(self) -> bool:
+        """Let those in `_take_wanted` ask again how many are wanted."""
+        self._changed.notify()
+        self._lane.turn.notify()
+        return True
+
+    def _await_turn(self, deadline: float | None, wanted: Callable[[], int] | None = None) -> bool:
+        """Wait until it is the active one: then it stays so. False: it is late, or nothing is wanted any more."""
         turn = self._lane.turn
         with turn:
             while True:
@@ -124,7 +148,7 @@ class Consumer(JobTaker):
                 if self._lane.is_active(self._number):
                     return True
                 left_s = None if deadline is None else deadline - time.monotonic()
-                if left_s is not None and left_s <= 0:
+                if (left_s is not None and left_s <= 0) or (wanted is not None and not wanted()):
                     return False
                 turn.wait(seen, left_s)
 
@@ -143,11 +167,15 @@ class Consumer(JobTaker):
             try:
                 message = self.get()
             except LogClosedError:
-                if self._is_closed or self._topic.closed or self._lane.is_removed:
+                if self._is_over():
                     return
                 raise
             if message is not None:
                 yield message
+
+    def _is_over(self) -> bool:
+        """Whether loops over its messages end."""
+        return self._is_closed or self._topic.closed or self._lane.is_removed
 
     @property
     def is_active(self) -> bool:
@@ -214,17 +242,9 @@ class Consumer(JobTaker):
 
     def stats(self) -> SubscriptionStats:
         """Count the messages of the subscription. Reads all entries that were not read yet."""
-        lane = self._lane
         with self._topic._lock:
             self._check()
-            counts = lane.counts()
-            oldest_ms = counts.oldest_ms
-            age_s = None if oldest_ms is None else max((self._clock.now_ms() - oldest_ms) / 1000, 0.0)
-            return SubscriptionStats(
-                ready=counts.ready, held_back=lane.held_count, delayed=counts.delayed, waiting=counts.waiting,
-                in_flight=counts.in_flight, dead=counts.dead, oldest_age_s=age_s, is_at_limit=lane.is_at_limit,
-                consumers=len(lane.consumers),
-            )
+            return stats_of(self._lane, self._clock)
 
     @property
     def dead(self) -> DeadJobs:

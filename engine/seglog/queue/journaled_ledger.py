@@ -15,10 +15,12 @@ from seglog._kernels.shield import shielded
 from seglog.clock import Clock
 from seglog.config import Fsync
 from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.errors import InvalidArgumentError, RecordTooLargeError, SeglogError
 from seglog.fs.files import FileSystem
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.journal import Change, JournalRecord, QueueJournal, read_journal
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
+from seglog.ledger.position import Position
 from seglog.topic.delayed_delivery import DelayedDelivery
 from seglog.topic.delayed_index import INNER_CURSORS
 from seglog.topic.leases import Leases
@@ -90,8 +92,7 @@ class JournaledLedger:
         """Begin the next journal, with the state as of now; `names` have a number in it. Otherwise as `open`."""
         ledger = self.managed_ledger
         try:
-            for cursor in ledger.cursors.values():
-                cursor.flush()      # what only the old journal has
+            ledger._cursors.flush()     # what only the old journal has
             numbered = dict.fromkeys([*names, *(name for name in self._journaled if name in self.idle)])
             numbers = {name: number for number, name in enumerate(numbered)}
             self.journal = journal = QueueJournal(
@@ -111,6 +112,20 @@ class JournaledLedger:
         except BaseException:
             self._close_ledger()
             raise
+
+    def add_all(self, entries: list[bytes]) -> list[Position | BaseException]:
+        """Add entries of one message each, by one write; return their positions, or the error of each that was
+        refused."""
+        try:
+            return [*self.managed_ledger.add_entries(entries)]
+        except (RecordTooLargeError, InvalidArgumentError) as error:
+            if len(entries) == 1:
+                return [error]
+            # All are checked before the first is added: so none was. Halves, so that one costs the others few writes.
+            half = len(entries) // 2
+            return [*self.add_all(entries[:half]), *self.add_all(entries[half:])]
+        except SeglogError as error:
+            return [error] * len(entries)
 
     def keep_in_journal(self, name: str) -> int:
         """From now on, the acknowledgements of a subscription are in the journal first; return its number there."""
@@ -136,8 +151,7 @@ class JournaledLedger:
         shielded(self._checkpoint)
 
     def _checkpoint(self) -> None:
-        for cursor in self.managed_ledger.cursors.values():
-            cursor.flush()
+        self.managed_ledger._cursors.flush()
         self.journal.begin_next(self._state(self.journal.numbers))
         self._note_checkpoint()
         self.note_covered()

@@ -29,12 +29,10 @@ from seglog.errors import (
     CorruptManifestError,
     CorruptRecordError,
     EncryptedPayloadError,
-    InvalidArgumentError,
     LeaseLostError,
     LogClosedError,
     LogFailedError,
     MissingCodecError,
-    RecordTooLargeError,
     SeglogError,
     UnsupportedCompressionTypeError,
 )
@@ -43,6 +41,7 @@ from seglog.fs.refusals import is_out_of_space
 from seglog.late_import import late
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.entry import Entry, pulsar_pb
+from seglog.ledger.ledger_metadata import MAX_ID
 from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.cursor_file import cursor_path
 from seglog.ledger.managed.journal import Change, JournalKind, QueueJournal
@@ -413,19 +412,10 @@ class Lane(QuietLane):
 
     def put_built(self, entries: list[bytes]) -> list[str | BaseException]:
         """Add entries of one message each, by one write; return their ids, or the error of each that was refused."""
-        add, id_of = self.managed_ledger.add_entries, self.id_of
-        try:
-            ids: list[str | BaseException] = [id_of((*position, -1)) for position in add(entries)]
-            with self._lock:
-                self._counts.puts.add(len(ids))
-            return ids
-        except (RecordTooLargeError, InvalidArgumentError) as error:
-            if len(entries) == 1:
-                return [error]
-            # All are checked before the first is added: so none was.
-            return [answer for entry in entries for answer in self.put_built([entry])]
-        except SeglogError as error:
-            return [error] * len(entries)
+        found = self.home.add_all(entries)
+        with self._lock:
+            self._counts.puts.add(sum(not isinstance(one, BaseException) for one in found))
+        return [one if isinstance(one, BaseException) else self.id_of((*one, -1)) for one in found]
 
     def put_many(self, messages: "Sequence[tuple[str | bytes | None, Buffer]]", *, delay: timedelta | float | None,
                  deliver_at_ms: int | None, properties: Mapping[str, str] | None) -> list[str]:
@@ -911,6 +901,9 @@ class Lane(QuietLane):
         # copied out of their ledgers, delivered or not.
         due = {(ledger_id, entry_id) for _, ledger_id, entry_id in tracker.list(0, self._clock.now_ms() + 1)}
         messages, delayed = self._messages(), tracker.number_of_delayed_messages - len(due)
+        if self.delayed.config.shared_index:    # it has those of all subscriptions
+            tracked = (Position(ledger_id, entry_id) for _, ledger_id, entry_id in tracker.list(0, MAX_ID + 1))
+            delayed = sum(at not in due and not self._cursor.is_acknowledged(at) for at in tracked)
         batches = self._batches()
         for position in {*batches, *positions_aside(self._cursor)}:
             if position not in due and tracker.contains_message(*position):

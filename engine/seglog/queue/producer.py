@@ -1,9 +1,9 @@
 """A named producer of a topic, whose messages are stored once each."""
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from seglog._kernels.quick_lock import QuickLock
 from seglog.errors import InvalidArgumentError, LogClosedError
@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 
 
 _SEQUENCE_ID_MAX = 2**63 - 1
+
+
+class NumberedCall(NamedTuple):
+    """The arguments of `publish`."""
+
+    value: "Buffer"
+    sequence_id: int | None = None
+    key: str | bytes | None = None
+    delay: timedelta | float | None = None
+    at: datetime | str | None = None
+    properties: Mapping[str, str] | None = None
 
 
 class PublishingTopic(Protocol):
@@ -81,6 +92,19 @@ class TopicProducer:
             sequences.end(self.name, number, None)
         sequences.added(1)
         return id_
+
+    def _publish_all(self, calls: "Sequence[NumberedCall]") -> list[str | BaseException | None]:
+        """Publish several messages, one after another; return what `publish` returned for each, or raised."""
+        answers: list[str | BaseException | None] = []
+        for call in calls:
+            try:
+                answers.append(self.publish(
+                    call.value, sequence_id=call.sequence_id, key=call.key, delay=call.delay, at=call.at,
+                    properties=call.properties,
+                ))
+            except Exception as error:      # also what a caller's own mapping raises: the others are not its callers
+                answers.append(error)
+        return answers
 
     def _check(self) -> None:
         if self._is_closed:

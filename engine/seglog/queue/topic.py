@@ -17,13 +17,13 @@ import os
 import random
 import weakref
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, get_args
+from typing import TYPE_CHECKING, NamedTuple, Self, get_args
 
 from seglog._kernels.entry_frame import KEY_IS_BASE64
 from seglog._kernels.quick_lock import QuickLock
@@ -39,8 +39,9 @@ from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.cursor_file import cursor_path
 from seglog.ledger.managed.manifest import FILE_NAME, Manifest
 from seglog.ledger.position import EARLIEST, Position
+from seglog.metrics import PROCESS
 from seglog.queue.backlog import Backlog
-from seglog.queue.consumer import Consumer
+from seglog.queue.consumer import Consumer, SubscriptionStats, stats_of
 from seglog.queue.journaled_ledger import JournaledLedger
 from seglog.queue.lane import SUBSCRIPTION
 from seglog.queue.message import Message
@@ -49,6 +50,7 @@ from seglog.queue.producer import TopicProducer
 from seglog.queue.queue import LEDGER_MB, TOPIC, checked_at, parts_of
 from seglog.queue.sequences import UNNAMED, Sequences
 from seglog.queue.subscription import Kind, SubscriptionLane
+from seglog.queue.topic_metrics import OpenTopics
 from seglog.topic.compacted_reader import TopicMessage, read_compacted
 from seglog.topic.delayed_index import DEDUPLICATION_CURSOR, INNER_CURSORS
 
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
 
     from seglog.upkeep.topic_compaction import PulsarTopicCompactionService
 
+# The options of a subscription before its first consumer.
+_NO_CONSUMERS = checked_options(60, None, 1, 300, 0, False, random.random)
 HINT_OF_LOCKED = "one process at a time has a topic open, and shares it among its threads"
 
 
@@ -67,6 +71,16 @@ class CompactedMessage:
     position: Position
     key: str | bytes | None
     value: bytes
+
+
+class PublishCall(NamedTuple):
+    """The arguments of a `publish`."""
+
+    value: "Buffer"
+    key: str | bytes | None = None
+    delay: timedelta | float | None = None
+    at: datetime | str | None = None
+    properties: Mapping[str, str] | None = None
 
 
 class Topic(OpenHandle):
@@ -145,6 +159,7 @@ class Topic(OpenHandle):
             raise
         home.begin()
         self._is_told = listen(self._clock, self._wake)
+        OPEN.add(self)
 
     def _refuse_queue(self) -> None:
         is_topic = not (self.path / FILE_NAME).exists() or TOPIC in Manifest.read(self.path).properties
@@ -194,6 +209,34 @@ class Topic(OpenHandle):
         )
         ledger_id, entry_id = delayed._add_within_limits(entry, publish_time_ms, due_ms)
         return f"{ledger_id}:{entry_id}"
+
+    def _publish_all(self, calls: "Sequence[PublishCall]") -> list[str | BaseException]:
+        """Publish several messages, each with its own arguments, by one write and one sync; return the id of each, or
+        the error because of which it was not published."""
+        answers: list[str | BaseException] = [LogClosedError("the topic was closed", file=self.path)] * len(calls)
+        built: list[tuple[int, bytes]] = []
+        delayed = self._home.delayed
+        has_limits = delayed.config.max_delay_ms or delayed.config.max_delayed >= 0
+        for number, call in enumerate(calls):
+            value, key, delay, at, properties = call
+            try:
+                self._check()
+                if has_limits and (delay is not None or at is not None):
+                    answers[number] = self.publish(value, key=key, delay=delay, at=at, properties=properties)
+                    continue
+                deliver_at_ms = None if at is None else checked_at(at, delay, self._clock, "message")
+                built.append((number, delayed.build(
+                    value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
+                )[0]))
+            except Exception as error:      # also what a caller's own mapping raises: the others are not its callers
+                answers[number] = error
+        if built:
+            found = self._home.add_all([entry for _, entry in built])
+            for (number, _), answer in zip(built, found, strict=True):
+                answers[number] = answer if isinstance(answer, BaseException) else f"{answer[0]}:{answer[1]}"
+            if self._sequences is not None:
+                self._sequences.added(sum(not isinstance(answer, BaseException) for answer in found))
+        return answers
 
     def publish_many(
         self,
@@ -330,6 +373,24 @@ class Topic(OpenHandle):
         self._check()
         return sorted(name for name in self._home.managed_ledger.cursors if name not in INNER_CURSORS)
 
+    def stats(self) -> dict[str, SubscriptionStats]:
+        """Count the messages of each subscription, with and without consumers. Reads all entries that were not read
+        yet."""
+        found: dict[str, SubscriptionStats] = {}
+        for name in self.subscriptions:
+            with self._lock:
+                if (lane := self._looked_at(name)) is not None:
+                    found[name] = stats_of(lane, self._clock)
+        return found
+
+    def _looked_at(self, name: str) -> SubscriptionLane | None:
+        """A subscription, with the lock, also if nobody has used it yet; None if it is gone."""
+        self._check()
+        lane = self._subscriptions.get(name)
+        if lane is None and name in self._home.managed_ledger.cursors:
+            lane = shielded(partial(self._open_subscription, name, EARLIEST, _NO_CONSUMERS))
+        return lane
+
     def unsubscribe(self, name: str) -> None:
         """Remove a subscription, durably: messages are not kept for it any more. Raises SubscriptionBusyError if it has
         consumers, InvalidArgumentError if there is none with this name."""
@@ -404,6 +465,17 @@ class Topic(OpenHandle):
         self._check()
         self._home.flush()
 
+    def _message_count(self) -> int:
+        """For seglog.metrics: how many messages were ever published."""
+        self._check()
+        return self._home.managed_ledger.last_index + 1
+
+    def _figures(self, name: str) -> tuple[SubscriptionStats, Mapping[str, int]] | None:
+        """For seglog.metrics: those of a subscription; None if it is gone."""
+        with self._lock:
+            lane = self._looked_at(name)
+            return None if lane is None else (stats_of(lane, self._clock), lane._counts.values())
+
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
@@ -413,6 +485,7 @@ class Topic(OpenHandle):
         """Make everything durable, and close, with its consumers and producers. What they have is delivered again by
         the next opening. Idempotent."""
         self._is_closed = True
+        OPEN.discard(self)
         unlisten(self._clock, self._wake)
         shielded(self._close)
 
@@ -440,6 +513,10 @@ class Topic(OpenHandle):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+OPEN: "weakref.WeakSet[Topic]" = weakref.WeakSet()
+PROCESS.add(OpenTopics(lambda: list(OPEN)))
 
 
 def _weak_waker(topic: Topic) -> Callable[[], None]:
