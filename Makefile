@@ -16,6 +16,8 @@ KERNELS := $(wildcard cext/*/*.pyx cext/*/*.pxd cext/*/*.h cext/*/seg_*.c)
 # Set TESTS to run some, in one process: make test TESTS='tests/format -k gzip'
 TESTS   ?=
 ON_EVERY_CORE := --numprocesses auto --dist worksteal
+# Where tests have the mark `oracle`.
+ORACLE := tests/oracle tests/endpoint/test_conversation.py
 
 # Stamps say what was installed *here*: a checkout that was moved or lost its environment starts again.
 ifneq ($(shell test -x $(PY) && cat .make/where 2>/dev/null),$(CURDIR))
@@ -49,7 +51,7 @@ torture: build .make/test  ## the tests at full size, on every core: up to an ho
 	SEGLOG_TORTURE=1 $(PY) -m pytest $(ON_EVERY_CORE) $(TESTS)
 
 oracle: build .make/test  ## the tests against real Kafka classes and a real broker: needs Java 17 and Maven
-	$(PY) -m pytest -m oracle $(or $(TESTS),tests)
+	$(PY) -m pytest -m oracle $(or $(TESTS),$(ORACLE) -n 2 --dist loadfile --no-loadscope-reorder)
 
 clients: build .make/test  ## real clients from 0.8.2 to today and their own tests over our server: needs Java 17, Maven, Go, apt-get, g++
 	$(PY) -m pytest -m clients -n 2 --dist loadfile --no-loadscope-reorder -rs $(or $(TESTS),tests/clients)

@@ -73,6 +73,14 @@ def test_tests_run_without_xdist_as_those_of_an_installed_wheel_do():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_make_oracle_looks_wherever_tests_have_its_mark():
+    marked = [path for path in (TOP / "tests").rglob("test_*.py") if "pytest.mark.oracle" in path.read_text()]
+    named = re.search(r"^ORACLE := (.+)$", (TOP / "Makefile").read_text(), re.MULTILINE)[1].split()
+    marked.remove(Path(__file__))
+    assert len(marked) > 30
+    assert [path for path in marked if not any(path.is_relative_to(TOP / place) for place in named)] == []
+
+
 def test_no_kernel_claims_to_do_without_the_gil():
     for source in [TOP / "setup.py", *(TOP / "cext").rglob("*.pyx")]:
         assert "freethreading_compatible" not in source.read_text(), source

@@ -9,6 +9,8 @@ shift
 # Codec libraries are unpacked there, and copies of logs; a JVM that is halted leaves them.
 scratch=$(mktemp -d "$cache/tmp/XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
-java -Djava.io.tmpdir="$scratch" -Xmx1g -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
-    -Dorg.slf4j.simpleLogger.defaultLogLevel="${LOGLEVEL:-warn}" \
-    -cp "$cache/classes-$version:$(cat "$cache/$version.classpath")" "$@"
+# Benchmarks, which bring options of their own, shall have a JVM as everybody starts it.
+archive=$cache/$version.jsa
+if [ -e "$archive" ] && [[ " $* " != *" -XX:"* ]]; then options+=" -XX:SharedArchiveFile=$archive"; fi
+java $options -Djava.io.tmpdir="$scratch" -Dorg.slf4j.simpleLogger.defaultLogLevel="${LOGLEVEL:-warn}" \
+    -cp "$cache/classes-$version.jar:$(cat "$cache/$version.classpath")" "$@"

@@ -60,7 +60,7 @@ class Cluster:
     def __init__(self, work: Path) -> None:
         subprocess.run([HERE / "prepare.sh", VERSION], check=True)
         self.work = work
-        self.classpath = f"{CACHE}/classes-{VERSION}:{(CACHE / f'{VERSION}.classpath').read_text().strip()}"
+        self.classpath = f"{CACHE}/classes-{VERSION}.jar:{(CACHE / f'{VERSION}.classpath').read_text().strip()}"
         held = {node: socket.create_server(("127.0.0.1", 0)) for node in (CONTROLLER, *BROKERS)}
         self.ports = {node: server.getsockname()[1] for node, server in held.items()}
         for server in held.values():

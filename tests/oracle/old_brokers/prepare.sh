@@ -6,6 +6,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${SEGLOG_OLD_BROKERS_CACHE:-$here/../../../build/oracle/old_brokers}
 mkdir -p "$cache"
 cache=$(cd "$cache" && pwd)
+# Two test workers may be first at the same time.
+exec 8>"$cache/.lock"
+if command -v flock >/dev/null; then flock 8; fi
 
 fetch_jars() { # fetch_jars VERSION SCALA DIR
     local version=$1 scala=$2 dir=$3 pom exclusions= more= artifact

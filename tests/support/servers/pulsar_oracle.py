@@ -1,4 +1,5 @@
 """Real Pulsar as a witness: tests/oracle/pulsar driven from Python. One call is one JVM."""
+import fcntl
 import json
 import os
 import re
@@ -30,7 +31,9 @@ class PulsarOracle:
 
     def __init__(self):
         CACHE.mkdir(parents=True, exist_ok=True)
-        self._classpath = f"{self._classes()}:{self._jars()}"
+        with (CACHE / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)        # two test workers may be first at the same time
+            self._classpath = f"{self._classes()}:{self._jars()}"
 
     @staticmethod
     def _jars():

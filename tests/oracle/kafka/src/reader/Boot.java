@@ -1,6 +1,7 @@
 import java.io.*;
 import java.nio.file.*;
 import java.util.*;
+import java.util.concurrent.*;
 import org.apache.kafka.common.TopicPartition;
 
 /**
@@ -45,11 +46,14 @@ public class Boot {
     if (!clean) mark.delete();
     double secondStart = broker.start();
 
+    // Several at a time: a consumer waits more than it works.
+    ExecutorService consumers = Executors.newFixedThreadPool(6);
+    List<Future<Json>> consumed = new ArrayList<>();
+    for (File dir : dirs) consumed.add(consumers.submit(() -> consume(broker, dir.getName(), out)));
     List<Json> results = new ArrayList<>();
     int errors = 0;
-    for (File dir : dirs) {
-      Json result = new Json().with("dir", dir.getName());
-      consume(broker, dir.getName(), out, result);
+    for (Future<Json> one : consumed) {
+      Json result = one.get();
       for (String key : result.keySet()) if (key.endsWith("_error")) errors++;
       results.add(result);
     }
@@ -94,8 +98,8 @@ public class Boot {
         Files.copy(f.toPath(), new File(target, f.getName()).toPath());
   }
 
-  private static void consume(Broker broker, String name, File out, Json result)
-      throws IOException {
+  private static Json consume(Broker broker, String name, File out) throws IOException {
+    Json result = new Json().with("dir", name);
     long began = System.nanoTime();
     for (String isolation : List.of("read_uncommitted", "read_committed")) {
       boolean committed = isolation.equals("read_committed");
@@ -109,7 +113,7 @@ public class Boot {
           }
       }
     }
-    result.with("consume_s", (System.nanoTime() - began) / 1000000 / 1e3);
+    return result.with("consume_s", (System.nanoTime() - began) / 1000000 / 1e3);
   }
 
   /** Whether the broker has removed what it found under a name that ends in -delete. */
