@@ -30,6 +30,7 @@ from benches import (
     memory,
     opening,
     queue,
+    queue_waiting,
     reading,
     serving,
     tables,
@@ -83,6 +84,7 @@ def peers_of(bench: Bench, directory: Path, records: int, *, with_java: bool) ->
     serving.run(bench, directory, records, with_java=with_java)
     ledgers.run(bench, directory, records)
     queue.run(bench, directory, records)
+    queue_waiting.run(bench, directory, records)
     compaction.run(bench, directory, records, with_java=with_java)
     log_compaction.run(bench, directory, records, with_java=with_java)
     delayed.run(bench, records)
@@ -96,6 +98,7 @@ def sizes_of(bench: Bench, directory: Path, records: int, keys: int) -> None:
     growth.run(bench, directory, records)
     if sys.platform == "linux":
         index_memory.run(bench, directory, records)
+        queue_waiting.run_delayed(bench, directory, records)
         delayed_scale.run(bench, directory / "delayed", records)
         memory.run(bench, directory, records * 1000)
         memory.run_keys(bench, directory, keys)
