@@ -12,12 +12,14 @@ from support.outside.disk import read_tree
 from support.outside.log_witness import LogWitness
 from support.outside.queue_witness import QueueWitness
 from support.outside.recording import Fault, Recording
+from support.outside.subscriptions_witness import SubscriptionsWitness
 from support.outside.swap_witness import SwapWitness
 from support.outside.topic_witness import TopicWitness
 
 KINDS = ("appends", "cuts", "backups")
 TOPIC_KINDS = ("entries", "cursors", "delayed")
 QUEUE_KINDS = ("jobs", "keys")
+SUBSCRIPTION_KINDS = ("subscriptions", "producers")
 MODES = ("batch", "interval", "never")
 # Of a sync and of a write, where threads share syncs: as long as a quick drive takes, and so that writes land while
 # others sync. In the kind "beside", nearly every sync begins during a write.
@@ -51,6 +53,13 @@ def record_queue(scratch, server, kind, seed, fsync, threads=1, steps=100, fault
     witnesses = Witnesses(QueueWitness, (fsync, _go_on(faults), kind))
     run = _Run(kind, seed, fsync, threads, steps)
     return _record(scratch, server, "queue", "jobs", witnesses, faults, lives, run)
+
+
+def record_subscriptions(scratch, server, kind, seed, fsync, threads=1, steps=100, faults=(), lives=1):
+    """The same of a topic with subscriptions."""
+    witnesses = Witnesses(SubscriptionsWitness, (fsync, _go_on(faults), kind))
+    run = _Run(kind, seed, fsync, threads, steps)
+    return _record(scratch, server, "subscriptions", "topic", witnesses, faults, lives, run)
 
 
 class _Run(NamedTuple):
