@@ -28,7 +28,7 @@ FOREVER = 2**63
 
 path_argument = click.argument("path", metavar="PATH", type=SOURCE)
 subscription_option = click.option(
-    "--subscription", metavar="NAME", help="The subscription whose index to use; without this, the index that all "
+    "--subscription", metavar="NAME", help="The subscription, to use its index; without this, the index that all "
     "subscriptions share."
 )
 first_option = click.option("--since", "first_ms", metavar="TIME", type=TimeType(), default=0,

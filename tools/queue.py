@@ -41,7 +41,7 @@ NO_SUBSCRIPTION = "(none)"
 PAUSED_TEXT = "paused: no job is taken until `seglog queue resume`"
 
 path_argument = click.argument("path", metavar="DIR", type=SOURCE)
-subscription_option = click.option("--subscription", metavar="NAME", help="Of a topic: the subscription.")
+subscription_option = click.option("--subscription", metavar="NAME", help="The subscription, if DIR is a topic.")
 raw_option = click.option(
     "--raw", is_flag=True, help="Print only the values, byte for byte, each followed by a newline."
 )
