@@ -27,16 +27,18 @@ Asked = Literal["auto", "raw", "kafka"] | Text
 
 class TypedRecords:
     """Keys and values of a partition, each by a kind of its own; bytes, if it has none. `texts`: utf8 or json, by
-    column. `decoders`: of those that have a schema. `undecodable` counts what could not be decoded, by column."""
+    column; `nulls_text`: what is no such text is null. `decoders`: of those that have a schema. `undecodable` counts
+    what could not be decoded, by column."""
 
     def __init__(
         self, texts: Mapping[str, Literal["utf8", "json"]], decoders: Mapping[str, "Decoder"], file: str,
-        undecodable: Counter[str],
+        undecodable: Counter[str], *, nulls_text: bool = False,
     ) -> None:
         self._texts = texts
         self._decoders = decoders
         self._file = file
         self._undecodable = undecodable
+        self._nulls_text = nulls_text
 
     def form(self, record: Record, data: bytes, *, is_value: bool) -> object:
         """Return a key or value as JSON: bytes without a kind in base64, as elsewhere in JSON.
@@ -46,7 +48,14 @@ class TypedRecords:
         """
         name = "value" if is_value else "key"
         if (text := self._texts.get(name)) is not None:
-            found = text_of(record, data, text, is_value=True)
+            try:
+                found = text_of(record, data, text, is_value=True)
+            except InvalidArgumentError as error:
+                if not self._nulls_text:
+                    error.hint = f"--on-undecodable null makes it null; leave out --decode for the bytes of the {name}"
+                    raise
+                self._undecodable[name] += 1
+                return None
             return json.loads(found) if text == "json" else found
         if (decoder := self._decoders.get(name)) is None:
             return b2a_base64(data, newline=False).decode()
@@ -138,9 +147,11 @@ def bytes_of(record: Record, data: bytes | None, decode: Decode | None, *, is_va
         return b""
     if isinstance(decode, TypedRecords):
         typed = decode.form(record, data, is_value=is_value)    # also of text: it may be none
+        if typed is None:
+            return b""
         if decode.is_shown_as_bytes(is_value=is_value):
             return data
-        return b"" if typed is None else json_text(typed).encode()
+        return json_text(typed).encode()
     if isinstance(decode, InternalRecords):
         form = decoded_form(record, decode, is_value=is_value)
         return data if form is None else json_text(form).encode()

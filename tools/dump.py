@@ -198,8 +198,10 @@ def command(
         note_lost(scan.lost)
         _note_undecodable(scan.undecodable)
         return report.PARTIAL if is_partial(scan.lost) or any(scan.undecodable.values()) else 0
-    if not _is_typed(decode) and (schemas is not None or on_undecodable != "fail"):
-        raise click.UsageError("--schemas and --on-undecodable need --decode with avro or protobuf")
+    if not _is_typed(decode) and schemas is not None:
+        raise click.UsageError("--schemas needs --decode with avro or protobuf")
+    if on_undecodable != "fail" and not isinstance(decode, dict):
+        raise click.UsageError("--on-undecodable needs --decode with a kind for each column, such as value=utf8")
     if columns is not None or (output and format_ is None):
         raise click.UsageError("--output needs --format, and --columns needs --format with a table")
     if format_ is not None and not _given() <= _OF_TEMPLATES:

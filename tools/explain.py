@@ -75,7 +75,8 @@ def command(codes: tuple[str, ...], as_json: bool) -> int:
 def _topics() -> Iterator[_Topic]:
     for each in vars(errors).values():
         if isinstance(each, type) and issubclass(each, SeglogError) and each is not SeglogError:
-            yield _Topic(each.code, "error", _plain(each.__doc__ or ""), each.hint, each.exit_status)
+            yield _Topic(each.code, "error", _plain(each.__doc__ or ""), report.as_options(each.hint),
+                         each.exit_status)
     yield _Topic("usage", "error", "An unknown command or option, or a value that does not parse.", "COMMAND --help", 2)
     yield _Topic(
         "internal", "error", "A bug in seglog itself.", "run it with SEGLOG_DEBUG=1 and report the traceback", 3

@@ -136,6 +136,6 @@ def _show_refused(step: RefusedSegment, as_json: bool) -> None:
     if as_json:
         report.print_json(
             "refused_segment", file=step.file, code=step.error.code, what=step.error.what,
-            position=step.error.position, offset=step.error.offset, fix=step.error.hint,
+            position=step.error.position, offset=step.error.offset, fix=report.as_options(step.error.hint),
         )
     report.note(f"skipped the indexes of {step.file}: {step.error}")

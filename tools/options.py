@@ -246,5 +246,6 @@ schemas_option = click.option(
 )
 on_undecodable_option = click.option(
     "--on-undecodable", type=click.Choice(["fail", "null", "raw"]), default="fail",
-    help="A value that does not match its schema: fail, null, or raw for its bytes in the field _undecodable.",
+    help="A value that does not match its schema: fail, null, or raw for its bytes in the field _undecodable. "
+    "Text that is not UTF-8: fail or null.",
 )

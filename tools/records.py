@@ -258,7 +258,9 @@ def decoded_shown(record: Record, data: bytes | None, decode: Decode | None, *, 
         return shown(data)
     if isinstance(decode, TypedRecords):
         typed = decode.form(record, data, is_value=is_value)    # also of text: it may be none
-        return shown(data) if decode.is_shown_as_bytes(is_value=is_value) else printable(json_text(typed))
+        if decode.is_shown_as_bytes(is_value=is_value):
+            return shown(None if typed is None else data)
+        return printable(json_text(typed))
     if isinstance(decode, InternalRecords):
         form = decoded_form(record, decode, is_value=is_value)
         return shown(data) if form is None else printable(json_text(form))

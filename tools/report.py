@@ -312,21 +312,39 @@ _OS_HINTS = {
 }
 
 
+# Hints of the engine name arguments of Python. (Compiled when there is an error.)
+_OPTIONS = (
+    (r'on_corrupt="skip"', "`--on-corrupt skip` of `seglog dump` and `export`"),
+    (r"on_undecodable='null' or 'raw'", "--on-undecodable null or raw"),
+    (r"on_undecodable='(\w+)'", r"--on-undecodable \1"),
+    (r'decode=\{"(\w+)": "(\w+)"\}', r"--decode \1=\2"),
+    (r'schemas="([^"]+)"', r"--schemas \1"),
+    (r"\bdecode=(?!\{)", "--decode"),
+)
+
+
+def as_options(hint: str) -> str:
+    """Return the hint with options of commands in place of arguments."""
+    for pattern, option in _OPTIONS:
+        hint = re.sub(pattern, option, hint)
+    return hint
+
+
 def show_error(error: SeglogError, command_path: str, *, as_json: bool) -> int:
     """Print three lines on stderr, and with `--json` also a line on stdout. Returns the exit status."""
-    where = error.where or command_path
+    where, hint = error.where or command_path, as_options(error.hint)
     with suppress(OSError):     # the error may be stdout's own, such as a full disk
         sys.stdout.flush()
     sys.stderr.write(
         f"{paint('error:', 'bold', 'red', err=True)} {_one_line(error.what)} [{error.code}]\n"
         f"  at: {_one_line(where)}\n"
-        f"  try: {_one_line(error.hint)}\n"
+        f"  try: {_one_line(hint)}\n"
     )
     if as_json:
         with suppress(OSError):
             print_json(
                 "error", code=error.code, what=error.what, file=error.file, position=error.position,
-                offset=error.offset, fix=error.hint, exit_status=error.exit_status,
+                offset=error.offset, fix=hint, exit_status=error.exit_status,
             )
             sys.stdout.flush()
     return error.exit_status

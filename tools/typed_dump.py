@@ -66,7 +66,9 @@ class TypedDump:
             if where not in self._decoders:
                 self._decoders[where] = self._decoders_of(place, parsed.topic)
             decoders = self._decoders[where]
-        return TypedRecords(self._texts, decoders, str(place.path), self.undecodable)
+        return TypedRecords(
+            self._texts, decoders, str(place.path), self.undecodable, nulls_text=self._on_undecodable == "null"
+        )
 
     def _decoders_of(self, place: Place, topic: str) -> "dict[str, Decoder]":
         from seglog.frames.stored import is_stored, stored_partitions

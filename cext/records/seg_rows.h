@@ -157,6 +157,22 @@ static inline int seg_rows_are_utf8(const seg_binary *column, int64_t rows)
     return 1;
 }
 
+/* Make rows null that are not UTF-8; returns how many. Their bytes become spaces: not every reader of a column passes
+ * over the bytes of a null. */
+static inline int64_t seg_null_what_is_not_utf8(seg_binary *column, int64_t rows)
+{
+    int64_t found = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        int32_t start = column->offsets[i], size = column->offsets[i + 1] - start;
+        if (!seg_is_utf8(column->data + start, size)) {
+            memset(column->data + start, ' ', (size_t)size);
+            seg_set_null(column, i);
+            found++;
+        }
+    }
+    return found;
+}
+
 /* Views of the rows: up to 12 bytes are stored in the view, longer ones refer to the data, their only buffer. */
 static inline void seg_make_views(const seg_binary *column, int64_t rows, seg_view *views)
 {

@@ -37,6 +37,7 @@ cdef extern from "seg_rows.h" nogil:
     void seg_keep_rows(seg_columns* c, int64_t start, int64_t stop, int64_t low, int64_t high)
     void seg_to_micros(int64_t* timestamp, int64_t rows)
     bint seg_rows_are_utf8(const seg_binary* column, int64_t rows)
+    int64_t seg_null_what_is_not_utf8(seg_binary* column, int64_t rows)
     void seg_make_views(const seg_binary* column, int64_t rows, seg_view* views)
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -66,7 +67,8 @@ cdef bytes json_metadata = (
 
 @cython.final
 cdef class RowLayout:
-    """The requested columns, and the topic and partition. Thread-safe."""
+    """The requested columns, and the topic and partition. Thread-safe. `nulls_text`: text that is not UTF-8 is null;
+    otherwise it is an error."""
     cdef readonly tuple columns
     cdef readonly str topic
     cdef readonly int32_t partition
@@ -75,6 +77,7 @@ cdef class RowLayout:
     cdef int key_text
     cdef int value_text
     cdef bint has_views
+    cdef bint nulls_text
     cdef int32_t without
     cdef bytes topic_bytes
     cdef int32_t topic_offsets[2]
@@ -84,7 +87,7 @@ cdef class RowLayout:
     cdef dict types
 
     def __cinit__(self, columns, str topic not None, int32_t partition, *, key_text=None, value_text=None,
-                  bint has_views=False):
+                  bint nulls_text=False, bint has_views=False):
         self.columns = tuple(columns)
         if not 0 < len(self.columns) <= COLUMN_COUNT or len(set(self.columns)) != len(self.columns):
             raise InvalidArgumentError(f"each column at most once, and one at least: {self.columns!r}")
@@ -104,6 +107,7 @@ cdef class RowLayout:
                 self.without &= ~SEG_HEADERS
         self.topic, self.partition = topic, partition
         self.key_text, self.value_text, self.has_views = _TEXTS[key_text], _TEXTS[value_text], has_views
+        self.nulls_text = nulls_text
         self.topic_bytes = topic.encode(errors="replace")
         self.topic_offsets[0] = 0
         self.topic_offsets[1] = <int32_t>len(self.topic_bytes)
@@ -196,6 +200,7 @@ cdef class TopicRows:
     """Rows of a partition as an Arrow record batch. Its memory lives as long as anything refers to it."""
     cdef Columns _columns
     cdef readonly RowLayout layout
+    cdef readonly dict undecodable  # how many keys and values are no text, and so null, by column
     cdef bytes _types               # int32: the timestampType of each row
     cdef bytes _header_keys         # if a header key is not UTF-8: offsets and bytes of all keys, repaired
     cdef bytes _header_key_offsets
@@ -316,6 +321,7 @@ cdef class TopicRows:
         """Check text, and set the timestampType from the batches [first_batch, stop_batch)."""
         cdef seg_columns* c = &self._columns.c
         cdef RowLayout layout = self.layout
+        self.undecodable = {}
         if not layout.without & SEG_KEY and layout.key_text != BYTES:
             self.check_text("key", &c.key)
         if not layout.without & SEG_VALUE and layout.value_text != BYTES:
@@ -348,10 +354,13 @@ cdef class TopicRows:
             row += 1
         return 0
 
-    cdef int check_text(self, str name, const seg_binary* column) except -1:
+    cdef int check_text(self, str name, seg_binary* column) except -1:
         cdef int64_t rows = self._columns.c.rows
         cdef int64_t row
         if seg_rows_are_utf8(column, rows):
+            return 0
+        if self.layout.nulls_text:
+            self.undecodable[name] = seg_null_what_is_not_utf8(column, rows)
             return 0
         for row in range(rows):
             try:
@@ -360,7 +369,7 @@ cdef class TopicRows:
                 raise InvalidArgumentError(
                     f"the {name} at offset {self._columns.c.offset[row]} of "
                     f"{self.layout.topic}-{self.layout.partition} is not UTF-8: {error.reason} at byte {error.start}",
-                    hint="read it without decode=",
+                    hint="on_undecodable='null' makes it null; without decode= it is bytes",
                 ) from error
         return 0
 

@@ -97,7 +97,7 @@ class CorruptRecordError(SeglogError):
     `on_corrupt="skip"`, and let `seglog verify` list what is lost."""
 
     code = "corrupt_record"
-    hint = "run `seglog verify` on the directory; `--on-corrupt skip` of `seglog dump` and `export` reads past it"
+    hint = 'run `seglog verify` on the directory; on_corrupt="skip" reads past it'
 
 
 class CorruptIndexError(SeglogError):

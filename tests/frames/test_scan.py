@@ -1,16 +1,20 @@
 """`seglog.scan`: rows of partitions as Arrow, against what real Kafka read; what is asked for by time and offset."""
 import gc
 import pickle
+import random
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
+import polars
 import pyarrow
+import pyarrow.parquet
 import pytest
 
 import seglog
+import seglog.polars
 from seglog._kernels.arena import ArenaPool
 from seglog.errors import (
     CorruptRecordError,
@@ -316,6 +320,45 @@ def test_text_is_checked(tmp_path):
     for wrong in ("latin1", {"value": "x"}, {"other": "utf8"}, 3):
         with pytest.raises(InvalidArgumentError, match="decode"):
             seglog.scan(tmp_path, decode=wrong)
+
+
+@pytest.mark.parametrize("kind", ["utf8", "json"])
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_text_that_is_not_utf8_is_null_on_request_and_counted(tmp_path, kind, codec):
+    """on_undecodable was ignored: the first other bytes ended the scan."""
+    dice = random.Random(5)
+    several = (None, b"", b"ok", b"\xff", b"\xc3", b"\xbc", "grüße 🙂".encode() * 9, b"\xed\xa0\x80" * 9)
+    values = dice.choices(several, k=500)
+    with seglog.open(tmp_path / "t-0", config={"compression.type": codec}) as log:
+        for first in range(0, 500, 50):
+            log.append_many([(value, b"\xff", (("h", b"\xff"),)) for value in values[first:first + 50]])
+
+    def text(value):
+        try:
+            return None if value is None else value.decode()
+        except UnicodeDecodeError:
+            return None
+
+    expected = [text(value) for value in values]
+    bad = sum(one is None for one in expected) - values.count(None)
+    scan = seglog.scan(tmp_path / "t-0", decode={"key": kind}, on_undecodable="null", include_headers=True)
+    table = scan.to_arrow()
+    table.validate(full=True)
+    assert table["key"].to_pylist() == expected
+    assert table["value"].to_pylist() == [b"\xff"] * 500       # without a kind they are bytes
+    assert scan.undecodable == {"key": bad}
+    lazy = seglog.polars.scan_topic(seglog.scan(tmp_path / "t-0", decode=kind, on_undecodable="null"))
+    assert lazy.select("key", "value").collect().rows() == [(one, None) for one in expected]
+    assert lazy.filter(polars.col("key") == "ok").collect().height == values.count(b"ok")
+    some = seglog.scan(tmp_path / "t-0", decode=kind, on_undecodable="null", from_offset=123, to_offset=456)
+    assert some.to_arrow()["key"].to_pylist() == expected[123:456]
+    seglog.write_table(
+        seglog.scan(tmp_path / "t-0", decode=kind, on_undecodable="null", columns=["key"]), tmp_path / "table")
+    assert pyarrow.parquet.read_table(tmp_path / "table")["key"].to_pylist() == expected
+    for other in ("fail", "raw"):
+        with pytest.raises(InvalidArgumentError, match="is not UTF-8") as caught:
+            seglog.scan(tmp_path / "t-0", decode=kind, on_undecodable=other).to_arrow()
+        assert "on_undecodable='null' makes it null" in caught.value.hint
 
 
 def test_header_keys_that_are_no_text_read_as_clients_read_them(tmp_path):

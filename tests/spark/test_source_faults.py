@@ -1,17 +1,23 @@
 """What the source of Spark reads of directories that are not whole; no Spark is needed."""
+import json
 import pickle
+import re
 import shutil
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 import seglog
+from seglog.errors import CorruptRecordError, InvalidArgumentError, SchemaNotFoundError, UndecodableRecordError
 from seglog.spark.offset_ranges import ranges
+from seglog.spark.source import SeglogSource
 from seglog.spark.source_options import SourceOptions
 from seglog.spark.source_splits import read_split, splits
+from seglog.spark.spelling import as_options
 from support.dead_swaps import dead_in_the_swap
 from support.flipped import changed_transaction_indexes
 from support.golden import golden_cases
+from support.schemas import V1, write_schemas, write_topic
 
 CASES = [pytest.param(case, id=case.name) for case in golden_cases() if case.name.startswith("txn-v2-")]
 
@@ -57,3 +63,36 @@ def test_a_changed_byte_of_a_transaction_index_changes_nothing_that_is_read(case
         where for where in changed_transaction_indexes(here) if rows_of(here, isolation="read_committed") != right
     ]
     assert not wrong, wrong
+
+
+def test_hints_name_options_as_users_of_spark_write_them(tmp_path):
+    """They named arguments of Python, and options of the command."""
+    path = tmp_path / "data/orders-0"
+    write_topic(path, [b"not in a frame", b"v" * 100, b"\xff"])
+    with pytest.raises(InvalidArgumentError) as caught:
+        SeglogSource({"path": str(path.parent), "decode": "avro"}).schema()
+    assert caught.value.hint.startswith('.option("schemas", "https://registry:8081")')
+    write_schemas(path.parent, ("other-value", 1, 1, V1))
+    with pytest.raises(InvalidArgumentError) as caught:
+        SeglogSource({"path": str(path.parent), "subscribe": "orders", "decode": '{"value": "avro"}'}).schema()
+    assert caught.value.hint == (
+        """name the subject: .option("decode", '{"value": {"kind": "avro", "subject": "..."}}')""")
+    given = {"decode": json.dumps({"value": {"kind": "avro", "subject": "other-value"}})}
+    with pytest.raises(UndecodableRecordError) as caught:
+        rows_of(path, **given)
+    assert caught.value.hint.startswith('.option("onUndecodable", "null") or ')
+    assert rows_of(path, onUndecodable="null", **given) == [0, 1, 2]
+    with pytest.raises(InvalidArgumentError, match="is not UTF-8") as caught:
+        rows_of(path, decode="utf8")
+    assert '.option("onUndecodable", "null")' in caught.value.hint
+    assert rows_of(path, decode="utf8", onUndecodable="null") == [0, 1, 2]
+    log = next(path.glob("*.log"))
+    raw = bytearray(log.read_bytes())
+    raw[100] ^= 1
+    log.write_bytes(raw)
+    source = SeglogSource({"path": str(path)})
+    with pytest.raises(CorruptRecordError) as caught:
+        source.reader(source.schema()).partitions()
+    assert caught.value.hint.endswith('.option("onCorrupt", "skip") reads past it')
+    for hint in (caught.value.hint, UndecodableRecordError.hint, SchemaNotFoundError.hint):
+        assert not re.search(r"on_corrupt|on_undecodable|decode=", as_options(hint))

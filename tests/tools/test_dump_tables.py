@@ -144,7 +144,7 @@ def test_typed_values_in_parquet_and_what_does_not_decode(typed, tmp_path):
 @pytest.mark.parametrize("words", [
     ("--schemas", "http://localhost"), ("--decode", "value=xml", "--format", "csv"), ("--decode", "value=xml"),
     ("--decode", "body=avro", "--format", "csv"), ("--decode", "key=utf8,", "--format", "csv"),
-    ("--on-undecodable", "null"), ("--decode", "key=utf8", "--on-undecodable", "null"),
+    ("--on-undecodable", "null"), ("--decode", "utf8", "--on-undecodable", "null"),
     ("--decode", "key=utf8", "--schemas", "http://localhost"), ("--decode", "avro", "--schemas", "/no/such/folder"),
 ])
 def test_a_wrong_way_to_decode_is_refused(typed, words):
@@ -190,6 +190,31 @@ def test_what_does_not_decode_ends_a_dump_of_lines_at_its_offset_or_is_counted(t
     assert "1 value could not be decoded" in done.stderr
     done = seglog(*words, "--on-undecodable", "null", status=7)
     assert done.stdout.splitlines()[3].endswith(' "c"     null')
+
+
+def test_text_that_is_not_utf8_is_null_on_request_and_counted(tmp_path):
+    """It ended the dump, whatever --on-undecodable said."""
+    write_topic(tmp_path / "t-0", [b"one", b"\xff", b'{"n": 1}', None])
+    words = ("dump", tmp_path / "t-0", "--decode", "value=utf8")
+    assert "--on-undecodable null" in seglog(*words, status=2).stderr
+    words = (*words, "--on-undecodable", "null")
+    done = seglog(*words, "--json", status=7)
+    assert [json.loads(line)["value"] for line in done.stdout.splitlines()] == ["one", None, '{"n": 1}', None]
+    assert "1 value could not be decoded" in done.stderr
+    assert seglog(*words, status=7).stdout.splitlines()[2].endswith(" null")
+    assert seglog(*words, "--format", r"%s\n", status=7).stdout.splitlines() == ["one", "", '{"n": 1}', ""]
+    done = seglog(*words, "--format", "jsonl", status=7)
+    assert [json.loads(line)["value"] for line in done.stdout.splitlines()] == ["one", None, '{"n": 1}', None]
+    # What is no JSON, in lines, too. A table does not parse it.
+    words = ("dump", tmp_path / "t-0", "--decode", "value=json", "--on-undecodable", "null")
+    done = seglog(*words, "--json", status=7)
+    assert [json.loads(line)["value"] for line in done.stdout.splitlines()] == [None, None, {"n": 1}, None]
+    assert "2 values could not be decoded" in done.stderr
+    for decode in ("utf8", "value=utf8"):
+        seglog("export", tmp_path / "t-0", "--into", tmp_path / decode, "--decode", decode, "--on-undecodable", "null",
+               status=7)
+        made = pyarrow.parquet.read_table(tmp_path / decode).column("value").to_pylist()
+        assert made == ["one", None, '{"n": 1}', None]
 
 
 def test_a_log_dir_has_the_schemas_of_each_topic_and_its_internal_topics_are_as_without_schemas(typed, tmp_path):

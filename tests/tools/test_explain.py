@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from seglog import errors
 from seglog.config import LogConfig
+from seglog.tools import report
 from seglog.tools.cli import EPILOG, cli
 from seglog.verification.findings import KINDS
 
@@ -27,7 +28,7 @@ def test_every_error_finding_and_exit_status_is_explained():
     for each in classes[1:]:
         line = told["error", each.code]
         assert line["exit_status"] == each.exit_status
-        assert line["fix"] == each.hint
+        assert line["fix"] == report.as_options(each.hint)
     assert {code for what, code in told if what == "finding"} == set(KINDS)
     assert {code for what, code in told if what == "exit status"} == set(re.findall(r"\d+", EPILOG))
     assert all(line["meaning"] for line in told.values())

@@ -16,6 +16,7 @@ class RowLayout:
         *,
         key_text: Literal["utf8", "json"] | None = None,
         value_text: Literal["utf8", "json"] | None = None,
+        nulls_text: bool = False,
         has_views: bool = False,
     ) -> RowLayout: ...
     @property
@@ -34,6 +35,8 @@ class TopicRows:
     def __len__(self) -> int: ...
     @property
     def layout(self) -> RowLayout: ...
+    @property
+    def undecodable(self) -> dict[str, int]: ...
     @property
     def nbytes(self) -> int: ...
     @property

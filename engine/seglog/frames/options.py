@@ -26,9 +26,9 @@ class ReadOptions:
     """How rows are built.
 
     Records with `since_ms` <= timestamp < `until_ms` (TIME_MAX_MS: no limit); a missing timestamp is -1. `key_text`,
-    `value_text`: decode the bytes as text. `is_internal`: of an internal topic of Kafka, what keys and values say, as
-    JSON. `binary_view`: bytes and text as Arrow's views. `decoders`: of the keys and values that have a schema, by
-    column.
+    `value_text`: decode the bytes as text; `nulls_text`: what is not UTF-8 is null then. `is_internal`: of an internal
+    topic of Kafka, what keys and values say, as JSON. `binary_view`: bytes and text as Arrow's views. `decoders`: of
+    the keys and values that have a schema, by column.
     """
 
     columns: tuple[str, ...] = DEFAULT_COLUMNS
@@ -37,6 +37,7 @@ class ReadOptions:
     on_corrupt: OnCorrupt = "raise"
     key_text: Text | None = None
     value_text: Text | None = None
+    nulls_text: bool = False
     is_internal: bool = False
     binary_view: bool = False
     decoders: Decoders = field(default_factory=dict)
@@ -63,7 +64,7 @@ class ReadOptions:
         """The layout of this partition's rows as the kernel decodes them. It has __arrow_c_schema__."""
         return RowLayout(
             self.read_columns, topic, partition, key_text=self.key_text, value_text=self.value_text,
-            has_views=self.binary_view,
+            nulls_text=self.nulls_text, has_views=self.binary_view,
         )
 
     @property

@@ -26,8 +26,7 @@ class RowLosses:
             found: list[LostRange] = []
             for rows in part.batches(found):
                 self._take(part, found)
-                if isinstance(rows, TypedRows):
-                    self._scan._undecodable.update(rows.undecodable)
+                self._scan._undecodable.update(rows.undecodable)
                 yield rows
             self._take(part, found)
 

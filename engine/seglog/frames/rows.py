@@ -175,8 +175,7 @@ class RowScan:
             with closing(in_order(work, threads)) as done:
                 for rows, error in done:
                     for one in rows:
-                        if isinstance(one, TypedRows):
-                            self._undecodable.update(one.undecodable)
+                        self._undecodable.update(one.undecodable)
                         yield one
                     if error is not None:
                         raise error

@@ -104,9 +104,10 @@ def scan(
     a `SchemaRegistry`, a folder, the directory of the topic _schemas, also in a store or a backup; by default
     _schemas-0 beside the topic.
     on_undecodable: a value that is not of its schema raises UndecodableRecordError ("fail"), is null ("null"), or
-    stands as bytes in the field _undecodable ("raw"). binary_view: bytes and text as Arrow's views. threads: how many
-    decode, with the one that takes the rows; by default one for each processor, up to 4. A path may be a URL of a store
-    (s3://, gs://, hdfs:// and others that `open_store` knows): then only the bytes that indexes lead to are fetched.
+    stands as bytes in the field _undecodable ("raw"); text that is not UTF-8 is null with "null". binary_view: bytes
+    and text as Arrow's views. threads: how many decode, with the one that takes the rows; by default one for each
+    processor, up to 4. A path may be a URL of a store (s3://, gs://, hdfs:// and others that `open_store` knows): then
+    only the bytes that indexes lead to are fetched.
     store_options: credentials, endpoint and so on. Or a path in a backup: "backups#latest/orders-0".
 
     Raises InvalidArgumentError. Errors of the files are raised when rows are requested.
@@ -134,7 +135,7 @@ def scan(
         since_ms=TIME_MIN_MS if since is None else to_time_bound_ms(since),
         until_ms=TIME_MAX_MS if until is None else to_time_bound_ms(until),
         on_corrupt=on_corrupt, key_text=texts.get("key"), value_text=texts.get("value"),
-        is_internal=decode == "kafka", binary_view=bool(binary_view),
+        nulls_text=on_undecodable == "null", is_internal=decode == "kafka", binary_view=bool(binary_view),
     )
     limits = Limits(
         from_offset=0 if from_offset is None else _offset(from_offset),

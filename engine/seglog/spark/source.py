@@ -20,6 +20,7 @@ from seglog.spark.sink import BatchSink, StreamSink
 from seglog.spark.source_filters import Pruning
 from seglog.spark.source_options import SourceOptions, asked_columns
 from seglog.spark.source_splits import read_split, splits
+from seglog.spark.spelling import hints_name_options
 from seglog.spark.stream import make_stream_reader
 
 
@@ -31,15 +32,18 @@ class SeglogSource(DataSource):
         return "seglog"
 
     def schema(self) -> StructType:
-        columns = asked_columns(self.options)
-        return schema_of(columns, decoded_types(SourceOptions.of(self.options, is_stream=None)))
+        with hints_name_options():
+            columns = asked_columns(self.options)
+            return schema_of(columns, decoded_types(SourceOptions.of(self.options, is_stream=None)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = SourceOptions.of(self.options)
-        return (PruningReader if options.pushes_filters else TopicReader)(options, schema)
+        with hints_name_options():
+            options = SourceOptions.of(self.options)
+            return (PruningReader if options.pushes_filters else TopicReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> Any:
-        return make_stream_reader(SourceOptions.of(self.options, is_stream=True), schema)
+        with hints_name_options():
+            return make_stream_reader(SourceOptions.of(self.options, is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         return BatchSink(self.options, schema, overwrite=overwrite)
@@ -56,8 +60,9 @@ class TopicReader(DataSourceReader):
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
-        found = (self._pruning.of(one) for one in ranges(self._options))
-        return splits(self._options, [one for one in found if one is not None], self._pruning)
+        with hints_name_options():
+            found = (self._pruning.of(one) for one in ranges(self._options))
+            return splits(self._options, [one for one in found if one is not None], self._pruning)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_split(partition)

@@ -10,7 +10,6 @@ from seglog.frames.limits import Limits
 from seglog.frames.options import ReadOptions
 from seglog.frames.part import ScanPart
 from seglog.frames.plan import parts_of
-from seglog.frames.typed.typed_rows import TypedRows
 from seglog.logger import Logger
 from seglog.segment.positions import LostRange
 from seglog.spark.closed_pipe import end_with_closed_pipe
@@ -19,6 +18,7 @@ from seglog.spark.offset_ranges import OffsetRange
 from seglog.spark.row_schema import conformed, decoded_types, lost_rows
 from seglog.spark.source_filters import Pruning
 from seglog.spark.source_options import LOST, SourceOptions
+from seglog.spark.spelling import hints_name_options
 
 _LOG = Logger(__name__)
 # Opening a file and looking up where to begin takes as long as reading this many bytes of records.
@@ -46,7 +46,8 @@ def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | 
     columns = tuple(name for name in options.columns if name != LOST)
     reading = ReadOptions(
         columns=columns, on_corrupt=options.on_corrupt, since_ms=since_ms, until_ms=until_ms,
-        key_text=options.texts.get("key"), value_text=options.texts.get("value"), decoders=options.decoders(),
+        key_text=options.texts.get("key"), value_text=options.texts.get("value"),
+        nulls_text=options.decoding.on_undecodable == "null", decoders=options.decoders(),
     )
     decoded = decoded_types(options)
 
@@ -87,18 +88,21 @@ def splits(options: SourceOptions, found: list[OffsetRange], pruning: Pruning | 
 
 def read_split(split: InputPartition) -> Iterator[Any]:
     """The rows of a task as pyarrow.RecordBatch. If there is nothing to read, Spark passes an empty partition."""
+    end_with_closed_pipe()
+    if isinstance(split, TopicSplit):
+        with hints_name_options():
+            yield from _rows_of(split)
+
+
+def _rows_of(split: TopicSplit) -> Iterator[Any]:
     import pyarrow  # type: ignore[import-untyped]
 
-    end_with_closed_pipe()
-    if not isinstance(split, TopicSplit):
-        return
     losses = list(split.gone)
     undecodable: Counter[str] = Counter()
     for part in split.parts:
         lost: list[LostRange] = []
         for rows in part.batches(lost):
-            if isinstance(rows, TypedRows):
-                undecodable.update(rows.undecodable)
+            undecodable.update(rows.undecodable)
             if len(rows):
                 yield conformed(
                     pyarrow.record_batch(rows), split.columns, split.decoded, null_timestamps=split.null_timestamps

@@ -107,7 +107,7 @@ class Decoding:
         self.typed = dict(typed)
         self._source = source
         self._beside = beside
-        self._on_undecodable = on_undecodable
+        self.on_undecodable = on_undecodable
         self._decoders: dict[str, Decoder] | None = None
 
     def decoders(self, places: Callable[[], Sequence[PartitionPlace]]) -> dict[str, Decoder]:
@@ -130,7 +130,7 @@ class Decoding:
             reader = self._reader(name, typed, topics, source)
         else:
             reader = _parsed(typed, StoredSchema(-1, _TYPES[typed.kind], typed.schema), source)
-        if self._on_undecodable == "raw" and not isinstance(reader.column, Struct):
+        if self.on_undecodable == "raw" and not isinstance(reader.column, Struct):
             raise InvalidArgumentError(
                 f'on_undecodable="raw" needs a schema of records, which the {name} does not have',
                 hint='use "null" or "fail"',
@@ -138,8 +138,8 @@ class Decoding:
         frame = typed.frame if callable(typed.frame) else _FRAMES[typed.frame]
         writers = _Writers(typed, reader, source, context)
         if isinstance(reader, AvroSchema):
-            return AvroDecoder(reader, writers.avro, frame, self._on_undecodable)
-        return ColumnDecoder(reader.column, writers, frame, self._on_undecodable)
+            return AvroDecoder(reader, writers.avro, frame, self.on_undecodable)
+        return ColumnDecoder(reader.column, writers, frame, self.on_undecodable)
 
     def _reader(
         self, name: str, typed: Typed, topics: Sequence[str], source: SchemaSource | None

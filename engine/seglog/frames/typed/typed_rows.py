@@ -71,7 +71,7 @@ def decoded(
         ]
         done.append(TypedRows(
             library("pyarrow").RecordBatch.from_arrays(arrays, schema=schema), offsets[start].as_py(),
-            offsets[end - 1].as_py(), counts,
+            offsets[end - 1].as_py(), counts | (dict(rows.undecodable) if start == 0 else {}),
         ))
         made = {name: array.slice(end - start) for name, array in made.items()}
         start = end
