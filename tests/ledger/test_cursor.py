@@ -1,6 +1,7 @@
 """A cursor: what is acknowledged comes no more, what is not comes again, whatever happens in between."""
 import shutil
 import threading
+from contextlib import suppress
 
 import pytest
 from sortedcontainers import SortedDict
@@ -11,7 +12,10 @@ from seglog.errors import (
     CorruptRecordError,
     InvalidArgumentError,
     LogClosedError,
+    LogFailedError,
+    LogLockedError,
     OffsetOutOfRangeError,
+    StorageError,
     UnsupportedVersionError,
 )
 from seglog.format.checked_json import format_json
@@ -133,6 +137,36 @@ def test_a_write_in_the_background_brings_no_deleted_cursor_back(path, clock, is
     with ManagedLedger(path) as topic:
         assert {name: found.mark_delete_position for name, found in topic.cursors.items()} == (
             {"one": at("0:2")} if is_made_again else {})
+
+
+def test_closing_after_a_failure_waits_for_a_write_in_the_background(path, clock):
+    """Otherwise it would replace what the next process to open this writes meanwhile."""
+    fs = HeldNameFs(".cursor")
+    topic = ManagedLedger(path, config=CONFIG, fs=fs, clock=clock)
+    topic.add_entries(message(n) for n in range(9))
+    cursor = topic.open_cursor("one", "earliest")
+    cursor.acknowledge(at("0:0"))
+    fs.armed = True
+    writer = threading.Thread(target=topic._maintain)
+    writer.start()
+    assert fs.begun.wait(10)
+    with suppress(LogFailedError):
+        topic._tail.fail_outside(StorageError("the disk failed", file=path))
+
+    def close():
+        with suppress(LogFailedError):
+            topic.close()
+
+    closer = threading.Thread(target=close)
+    closer.start()
+    closer.join(0.2)
+    with pytest.raises(LogLockedError):
+        ManagedLedger(path)
+    fs.go.set()
+    writer.join()
+    closer.join()
+    with ManagedLedger(path) as topic:
+        assert topic.cursors["one"].mark_delete_position == at("0:0")
 
 
 # --- reading -----------------------------------------------------------------------------------

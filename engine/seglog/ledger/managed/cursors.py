@@ -120,6 +120,12 @@ class ManagedCursors:
         for cursor in self.by_name.values():
             cursor._abandon()
 
+    def wait_for_writes(self) -> None:
+        """Return when no thread writes a cursor's file."""
+        for cursor in list(self.by_name.values()):
+            with cursor._lock:
+                pass
+
     def tell(self) -> None:
         """After closing: raise LogFailedError if acknowledgements that were accepted could not be stored."""
         failure = self._tail.failure

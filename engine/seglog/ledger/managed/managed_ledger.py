@@ -305,6 +305,12 @@ class OpenManagedLedger(ManagedReader, Unclosed):
         try:
             tail.close(self._cursors.close)
         finally:
+            self._shown.extent = None           # from here on, nothing begins
+            if is_ours:
+                # After a failure nothing above waited for a write under way, of a cursor or the manifest. It must not
+                # replace what the next process to open this writes.
+                self._cursors.wait_for_writes()
+                tail.with_lock(lambda: None)
             self._let_go()
         if is_ours:
             tail.tell()
