@@ -37,7 +37,7 @@ GROUPS = {
         "topics": "List a cluster's topics: ids, replicas, settings, and what of them is on this disk.",
         "groups": "List the groups of consumers on a disk: members, committed offsets, lag.",
         "stats": "Show batch sizes, codecs, timestamps, indexes, producers, and which Kafka wrote it.",
-        "report": "Draw a log dir, a partition or a managed ledger as an HTML page.",
+        "report": "Draw a log dir, a partition, a managed ledger or a queue as an HTML page.",
     },
     "Check and repair": {
         "verify": "Check a log against its checksums, its indexes and itself.",

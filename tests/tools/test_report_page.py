@@ -299,6 +299,76 @@ def test_the_page_of_a_managed_ledger_has_the_numbers_of_ledger_ls_and_delayed_l
     assert len(bars) == len(set(due))
 
 
+def a_queue(path, clock):
+    """Jobs in every state, in two priorities and a batch, of which one was finished, one copied out."""
+    jobs = seglog.Queue(path, clock=clock, max_attempts=2, retry_delay=50, retry_jitter=0)
+    jobs.put_many([b"a", b"b", b"c", b"d"])
+    jobs.put(b"later", delay=3600)
+    jobs.put(b"urgent", priority=5)
+    clock.advance(60_000)
+    for _ in range(3):
+        jobs.put(b"new")
+    urgent, first, second = jobs.get_many(3, timeout=0)
+    first.ack()
+    urgent.nack()
+    second.nack(0, reason="the first <time>")
+    jobs.get(timeout=0).nack(0, reason="no such <user>")
+    jobs.get(timeout=0)
+    return jobs
+
+
+def test_the_page_of_a_queue_has_the_numbers_of_its_stats_while_a_program_has_it(tmp_path):
+    clock = ManualClock(T)
+    with a_queue(tmp_path / "jobs", clock) as jobs:
+        run("report", tmp_path / "jobs", "-o", tmp_path / "page.html", "--now", clock.now_ms())
+        text, stats = (tmp_path / "page.html").read_text(), jobs.stats()
+        facts, tables = read(text).facts, tables_of(text)
+        expected = {"ready": stats.ready, "delayed": stats.delayed, "waiting": stats.waiting, "taken": stats.in_flight,
+                    "dead": stats.dead}
+        assert {name: facts[name] for name in expected} == expected
+        assert min(expected.values()) == 1
+        assert {row[0]: row[1:6] for row in tables["Jobs"]} == {
+            "queue": [str(stats.ready), "1", "0", "1", "1"], "5/queue": ["0", "0", "1", "0", "0"],
+        }
+        [dead] = jobs.dead
+        assert dead.reason == "no such <user>"
+        assert [row[1:] for row in tables["Dead jobs"]] == [
+            [dead.id, "2", report.moment(clock.now_ms()), "no such &lt;user&gt;"]
+        ]
+        assert ["2", "1"] not in tables["Attempts of jobs that are not finished"]
+        bars = [int(n) for n in re.findall(r"Z: ([0-9,]+) jobs?<", text)]
+        assert sum(bars) == sum(expected.values())
+
+
+def test_the_page_of_a_topic_tells_the_subscriptions_apart(tmp_path):
+    with (
+        seglog.Topic(tmp_path / "orders") as topic, topic.subscribe("slow", start="earliest"),
+        topic.subscribe("quick", start="earliest") as quick,
+    ):
+        for _ in range(3):
+            topic.publish(b"order")
+        quick.get(timeout=5).ack()
+        quick.get(timeout=5)
+        run("report", tmp_path / "orders", "-o", tmp_path / "page.html")
+    rows = {row[0]: row[1:6] for row in tables_of((tmp_path / "page.html").read_text())["Jobs"]}
+    assert rows == {"slow": ["3", "0", "0", "0", "0"], "quick": ["1", "0", "0", "1", "0"]}
+
+
+def test_damage_is_told_on_the_page_of_a_queue(tmp_path):
+    with seglog.Queue(tmp_path / "jobs") as jobs:
+        for number in range(3):
+            jobs.put(b"job %d" % number)
+        jobs.get(timeout=5)
+        [log] = (tmp_path / "jobs").glob("ledger-0/*.log")
+    raw = bytearray(log.read_bytes())
+    raw[raw.index(b"job 1")] ^= 1
+    log.write_bytes(raw)
+    run("report", tmp_path / "jobs", "-o", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "1 entry that cannot be read" in text
+    assert [read(text).facts[name] for name in ("ready", "taken")] == [1, 1]
+
+
 def test_a_damaged_snapshot_is_told_on_the_page(delayed_topic, tmp_path):
     bucket = json_of("delayed", "buckets", delayed_topic)[0]
     for file in delayed_topic.rglob(f"ledger-{bucket['snapshot']}/*"):

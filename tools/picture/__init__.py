@@ -1,4 +1,4 @@
-"""`seglog report`: a log dir, a partition or a managed ledger as a self-contained page, or as a drawing.
+"""`seglog report`: a log dir, a partition, a managed ledger or a queue as a self-contained page, or as a drawing.
 
     command ── partition_page ─┐
             ├─ ledger_page ────┤

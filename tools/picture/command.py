@@ -1,4 +1,4 @@
-"""`seglog report`: draw a log dir, a partition or a managed ledger."""
+"""`seglog report`: draw a log dir, a partition, a managed ledger or a queue."""
 import time
 import webbrowser
 from collections.abc import Sequence
@@ -38,12 +38,13 @@ def command(
     path: Path, output: Path | None, kind: str | None, opens: bool, now_ms: int | None,
     settings: Sequence[tuple[str, str]], no_progress: bool,
 ) -> int:
-    """Draw a log dir, a partition or a managed ledger as one HTML page, which needs no network and can be printed.
+    """Draw a log dir, a partition, a managed ledger or a queue as one HTML page, which needs no network and can be
+    printed.
 
     For a partition: its segments by offset and time, bytes by time, batches, codecs, findings of `verify`, and what
     retention deletes; before and after, if a conversion made it. For a log dir: a bar for each partition over time, its
-    formats, and what is wrong. For a managed ledger: its ledgers, its cursors, and when delayed messages are due. Only
-    reads.
+    formats, and what is wrong. For a managed ledger: its ledgers, its cursors, and when delayed messages are due; for a
+    queue or a topic also its jobs, by what they wait for, and why some are dead. Only reads.
     """
     kind = kind or (output.suffix[1:] if output is not None and output.suffix[1:] in _FORMATS else "html")
     output = output or Path(f"report.{kind}")

@@ -1,4 +1,4 @@
-"""The page of a managed ledger: its ledgers, its cursors, and when its delayed messages are due."""
+"""The page of a managed ledger: its ledgers, its cursors, when its delayed messages are due; of a queue, its jobs."""
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
@@ -10,6 +10,7 @@ from seglog.ledger.managed.cursor_file import CursorState
 from seglog.verification.snapshot_check import StoredIndex, stored_indexes
 
 from .. import report
+from .jobs import add_jobs
 from .page import ROWS_MAX, Cell, ReportPage, Section, Table
 from .svg import Drawing, bytes_scale, number_scale, time_scale
 from .time_histogram import TimeHistogram
@@ -35,7 +36,9 @@ def ledger_page(path: Path, now_ms: int) -> ReportPage:
             ("buckets of delayed messages", f"{len(delayed.rows):,}", "buckets"),
         ]
         sections = [_ledgers(topic), *delayed.sections(now_ms), _cursors(topic, cursors)]
-    return ReportPage(path.resolve().name, str(path), report.moment(now_ms), facts, sections)
+    page = ReportPage(path.resolve().name, str(path), report.moment(now_ms), facts, sections)
+    add_jobs(page, path, now_ms)
+    return page
 
 
 def _ledgers(topic: ClosedManagedLedger) -> Section:

@@ -49,6 +49,10 @@ class TimeHistogram:
             counter.update(merged)
         self.step_ms = longer_ms
 
+    def sums(self) -> Counter[int]:
+        """What was added, by the beginning of each step in ms."""
+        return Counter({step * self.step_ms: amount for step, amount in self._sums.items()})
+
     def counts(self) -> Counter[int]:
         """How often something was added, by the beginning of each step in ms."""
         return Counter({step * self.step_ms: count for step, count in self._counts.items()})

@@ -202,7 +202,7 @@ class OwnedQueue(JobTaker, OpenHandle):
         self._refuse_topic()
         if recover:
             self._mend_journals()
-        for priority in [0, *self._stored_priorities()]:
+        for priority in [0, *stored_priorities(self.path)]:
             self._open_lane(priority)
         self._is_paused = PAUSED in self._lanes[0].managed_ledger.properties
         self._is_told = listen(self._clock, self._wake)
@@ -241,13 +241,6 @@ class OwnedQueue(JobTaker, OpenHandle):
 
     # --- lanes -------------------------------------------------------------------------------
 
-    def _stored_priorities(self) -> list[int]:
-        try:
-            names = os.listdir(self.path / PRIORITIES)
-        except FileNotFoundError:
-            return []
-        return [int(name) for name in names if _is_priority(name)]
-
     def _open_lane(self, priority: int) -> Lane:
         path = self.path / PRIORITIES / str(priority) if priority else self.path
         prefix = f"{priority}/" if priority else ""
@@ -276,7 +269,7 @@ class OwnedQueue(JobTaker, OpenHandle):
         from seglog.ledger.managed.journal_repair import mend_journal
 
         fs = self._fs or OsFileSystem()
-        for path in [self.path, *(self.path / PRIORITIES / str(one) for one in self._stored_priorities())]:
+        for path in [self.path, *(self.path / PRIORITIES / str(one) for one in stored_priorities(self.path))]:
             if (path / FILE_NAME).exists():
                 mend_journal(fs, path)
 
@@ -759,6 +752,15 @@ def _size_of(value: object, noun: str = "job") -> int:
     except TypeError:
         raise InvalidArgumentError(
             f"a {noun} must be bytes, or (key, bytes), not {repr(value)[:80]}", hint=HINT_OF_VALUE) from None
+
+
+def stored_priorities(path: Path) -> list[int]:
+    """The priorities besides 0 that the queue in a directory has."""
+    try:
+        names = os.listdir(path / PRIORITIES)
+    except FileNotFoundError:
+        return []
+    return [int(name) for name in names if _is_priority(name)]
 
 
 def _is_priority(name: str) -> bool:
