@@ -200,7 +200,7 @@ def test_kernels_know_their_neighbours_and_the_lowest_floor():
 
 
 # A folder of kernels uses those before it.
-KERNEL_FLOORS = ["base", "records", "values", "build", "index", "convert", "compact", "entries", "delayed"]
+KERNEL_FLOORS = ["base", "records", "values", "build", "index", "convert", "compact", "entries", "delayed", "queue"]
 
 
 def kernel_sources():

@@ -44,6 +44,8 @@ cdef class GroupCommit:
     cdef int64_t rest               # syncs until a thread gathers again
     cdef int64_t last_rest          # its value when a thread last waited in vain; 0 once none does
 
+    # `wait` for other kernels.
+    cdef int wait_for(self, int64_t number) except -1
     cdef void fail_by(self, object error) noexcept
     cdef int refuse_after_failure(self) except -1
     cdef int take_files(self, int64_t number) except -1

@@ -218,13 +218,17 @@ cdef class GroupCommit:
 
     def wait(self, int64_t number):
         """Return when the appends up to `number` are on the disk. Call it without the lock."""
+        self.wait_for(number)
+
+    cdef int wait_for(self, int64_t number) except -1:
         while self.committed < number and self.take_files(number):
             if self.is_torn and self.failure is None:
                 self.pass_on(0, False)
                 self.reload()
             else:
                 self.lead_sync()
-                return
+                return 0
+        return 0
 
     def alone(self, section, *args):
         """Call `section(*args)` alone with the files: no sync runs meanwhile. Raises `failed` after a failure."""

@@ -30,18 +30,6 @@ cdef class Intake:
     early_ms, most: a message due within `early_ms`, or beyond the `most` pending ones, is not added here.
     delayed: how many are pending. `lock` guards it, like everything else.
     """
-    cdef QuickLock lock
-    cdef DueRuns runs
-    cdef PendingSet pending
-    cdef PendingSet other
-    cdef dict cancelled
-    cdef dict moved
-    cdef object now_ms
-    cdef public int64_t ledger_id
-    cdef public int64_t early_ms
-    cdef public int64_t most
-    cdef public int64_t delayed
-
     ANY_LEDGER = ANY
 
     def __init__(

@@ -16,8 +16,8 @@ from .batch_builder cimport append_record
 from .batch_encode cimport EncodedBatch, begin_encoded
 from .batch_header cimport BatchHeader
 from .entry_frame cimport FrameView, MessageFieldsView, read_frame, read_message_fields
-from .one_at_a_time cimport Use, begin_alone, end_alone
-from .output cimport Output, ensure_room
+from .one_at_a_time cimport begin_alone, end_alone
+from .output cimport ensure_room
 from .protobuf_span cimport store_uvarint
 from .record_view cimport RecordView
 from .span cimport Span, store_u16, store_u32
@@ -119,11 +119,6 @@ cdef class EntryBatch:
 
     `taken`: the batch that was taken last; the caller sets it to None.
     """
-    cdef EncodedBatch made          # None if no entry is waiting
-    cdef public EncodedBatch taken
-    cdef Output scratch             # an entry with its broker's part
-    cdef Use use
-
     def __dealloc__(self):
         free(self.scratch.first)
 
@@ -158,6 +153,21 @@ cdef class EntryBatch:
                 raise
         finally:
             end_alone(&self.use)
+
+    cdef int add_one(self, bytes entry, int64_t timestamp) except -1:
+        cdef BatchHeader before
+        cdef int64_t size
+        begin_alone(&self.use, self)
+        try:
+            self._begin(&before, &size)
+            try:
+                self._append(<const uint8_t*>PyBytes_AS_STRING(entry), PyBytes_GET_SIZE(entry), timestamp)
+            except BaseException:
+                self._undo(&before, size)
+                raise
+        finally:
+            end_alone(&self.use)
+        return 0
 
     def add_checked(
         self, CheckedEntries checked not None, Py_ssize_t first, Py_ssize_t stop, int64_t broker_timestamp,
@@ -221,6 +231,9 @@ cdef class EntryBatch:
 
         Raises InvalidArgumentError if no entry is waiting.
         """
+        return self.take_all(base_offset)
+
+    cdef EncodedBatch take_all(self, int64_t base_offset):
         cdef EncodedBatch made = self.made
         begin_alone(&self.use, self)
         try:

@@ -1,6 +1,7 @@
 """Adds that need only a write and a shared sync. See quiet_ledger.pyx."""
 from libc.stdint cimport int64_t
 
+from .entry_batch cimport EntryBatch
 from .growing_end cimport EndNumbers, GrowingEnd
 from .write_gate cimport ChangeGate
 
@@ -8,7 +9,7 @@ from .write_gate cimport ChangeGate
 cdef class QuietWriter(ChangeGate):
     cdef public object active           # a segment's appender
     cdef public GrowingEnd published    # up to where readers see
-    cdef public object _waiting         # an EntryBatch
+    cdef public EntryBatch _waiting
     cdef public bint _waits             # callers wait for syncs
     cdef public int64_t next_id
     cdef public int64_t size_bytes

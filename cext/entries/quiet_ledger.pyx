@@ -4,10 +4,11 @@ An add is quiet if the last ledger has room for it, callers wait for syncs, and 
 others take the slow path (seglog.ledger.managed.appender, seglog.ledger.entry_writer); both write the same bytes by the
 same calls, under the same locks.
 """
-from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
 from posix.unistd cimport getpid
 
+from .batch_encode cimport EncodedBatch
 from .growing_end cimport EndNumbers, GrowingEnd
 from .write_gate cimport ChangeGate
 
@@ -27,13 +28,15 @@ cdef class QuietWriter(ChangeGate):
     """The end of a growing ledger, for most entries. A subclass defines `sync_slowly`, and fills the fields."""
 
     cdef int64_t put_one(self, bytes entry, int64_t timestamp, int64_t most) except -1:
+        if self._waiting is None:
+            raise TypeError("a writer without its fields")
         self.lock.take()
         if not self.is_open():
             self.lock.give()
             return 0
         self.is_changing = True
         try:
-            self._waiting.add([entry], [timestamp])
+            self._waiting.add_one(entry, timestamp)
             self.size_bytes += most
             self.next_id += 1
             self.number += 1
@@ -50,7 +53,7 @@ cdef class QuietWriter(ChangeGate):
         cdef EndNumbers end
         cdef int64_t number
         cdef bint is_written
-        if not self._waits or self.published is None:
+        if not self._waits or self.published is None or self._waiting is None:
             return self.sync_slowly()
         self.lock.take()
         try:
@@ -74,15 +77,20 @@ cdef class QuietWriter(ChangeGate):
     cdef bint write_waiting(self, EndNumbers* end) except -1:
         """Write what waits as one batch, with the lock, and return whether it did; False: nothing was done."""
         cdef GrowingEnd written
-        cdef object made, raw
+        cdef EncodedBatch made
+        cdef object raw
         if self.is_torn or self._waiting.taken is not None or not len(self._waiting):
             return False
         self.is_changing = True
         written = <GrowingEnd?>self.active.written
-        made = self._waiting.take(written.numbers.next_offset)
-        raw = bytes(made) if len(made) <= SHORT_BYTES else made
-        if not self.active.append_quietly(raw, made.base_offset, made.last_offset, made.max_timestamp):
-            self.active.append_batch(raw, made.base_offset, made.last_offset, made.max_timestamp)
+        made = self._waiting.take_all(written.numbers.next_offset)
+        raw = made
+        if made.out.size <= SHORT_BYTES:
+            raw = PyBytes_FromStringAndSize(<const char*>made.out.first, made.out.size)
+        if not self.active.append_quietly(
+            raw, made.batch.base_offset, made.batch.last_offset, made.batch.max_timestamp
+        ):
+            self.active.append_batch(raw, made.batch.base_offset, made.batch.last_offset, made.batch.max_timestamp)
         self._waiting.taken = None
         end[0] = written.numbers
         self.size_bytes = end.position
@@ -106,6 +114,8 @@ cdef class QuietAdds:
         cdef object ledger = None, listener
         if tail is None:
             raise TypeError("adds without a managed ledger")
+        if tail.held._pid != getpid():      # another thread of the parent may have had the lock
+            return None
         tail.refuse()
         tail.lock.take()
         try:
@@ -123,7 +133,7 @@ cdef class QuietAdds:
         if not number:
             return None
         try:
-            writer.wait(number)
+            writer.wait_for(number)
         except LogFailedError as error:
             tail.fail_outside(error)
             raise
@@ -138,7 +148,7 @@ cdef class QuietAdds:
         cdef object ledger
         cdef QuietWriter writer
         if (
-            held._pid != getpid() or held._entry is None or self.interceptors or size_bytes > self._max_message_bytes
+            held._entry is None or self.interceptors or size_bytes > self._max_message_bytes
             or extent is None or extent.active is None
         ):
             return None

@@ -12,3 +12,5 @@ cdef class AppendedFile:
 
     # `append_bytes` for other kernels.
     cdef int64_t append_piece(self, object data) except -1
+    cdef int sync_whole(self, bint data_only) except -1
+    cdef int sync_descriptor(self, bint data_only) except -1

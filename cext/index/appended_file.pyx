@@ -1,8 +1,9 @@
 """Appends one piece to an open file, by one system call with minimal overhead.
 
-The speed of a log of small batches depends on this. Everything but the plain case is left to the Python class above
-(seglog.fs.files.WritableFile), which alone interprets errors: several pieces, a closed file, one that failed, a short
-write, a test double without a descriptor. Nothing here decides what is written where; rooms above fs use that class.
+The speed of a log of small batches depends on this, and so does that of the syncs of a queue: between two of them all
+caches are cold. Everything but the plain case is left to the Python class above (seglog.fs.files.WritableFile), which
+alone interprets errors: several pieces, a closed file, one that failed, a short write, a test double without a
+descriptor. Nothing here decides what is written where; rooms above fs use that class.
 
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -40,9 +41,15 @@ cdef extern from * nogil:
     #else
     #define seg_sync_data fsync
     #endif
+    #if defined(__APPLE__)      /* there, both leave bytes in the drive's cache */
+    #define SEG_SYNCS_PLAINLY 0
+    #else
+    #define SEG_SYNCS_PLAINLY 1
+    #endif
     """
     int seg_reserve(int fd, long position, long size)
     int seg_sync_data(int fd)
+    bint SEG_SYNCS_PLAINLY
 
 cdef enum:
     # macOS refuses INT_MAX and more, Linux stops short there: see WritableFile.
@@ -50,8 +57,8 @@ cdef enum:
 
 
 cdef class AppendedFile:
-    """The position of the next append, and the descriptor. A subclass defines `append`; `_refuse_write`, `_refuse_sync`
-    for an errno; `_collected`, for when the object is garbage-collected with an open descriptor (base/unclosed.pyx).
+    """The position of the next append, and the descriptor. A subclass defines `append`, `_sync_all`; `_refuse_write`,
+    `_refuse_sync` for an errno; `_collected`, for when the object is garbage-collected with an open descriptor (base/unclosed.pyx).
     """
 
     def __cinit__(self, *args, **kwargs):
@@ -133,7 +140,21 @@ cdef class AppendedFile:
         if writes > self._synced_writes:
             self._synced_writes = writes
 
-    def sync_descriptor(self, bint data_only):
+    def sync(self):
+        """Return when the bytes and the length are on the disk (fsync). The name is not: see sync_directory."""
+        self.sync_whole(False)
+
+    def sync_data(self):
+        """As sync(), but without times (fdatasync): cheaper, for a file that is only appended to."""
+        self.sync_whole(True)
+
+    cdef int sync_whole(self, bint data_only) except -1:
+        if self._fd < 0 or self._closed or self._failure is not None or not SEG_SYNCS_PLAINLY:
+            self._sync_all(data_only)
+            return 0
+        return self.sync_descriptor(data_only)
+
+    cdef int sync_descriptor(self, bint data_only) except -1:
         """Call fsync or fdatasync, in one step with recording its result."""
         cdef int result
         cdef int number
@@ -143,8 +164,9 @@ cdef class AppendedFile:
                 result = seg_sync_data(self._fd) if data_only else fsync(self._fd)
                 number = errno
             if result == 0:
-                self.note_sync(writes)
-                return
+                if writes > self._synced_writes:
+                    self._synced_writes = writes
+                return 0
             if number != EINTR:
                 self._failure = OSError(number, "the sync failed")      # until there are better words
                 self._refuse_sync(number)

@@ -13,6 +13,7 @@ cdef class QuietAppender:
     cdef public int64_t quiet_until_ms
     cdef public int64_t quiet_until_offset
     cdef public bint _takes_batches     # False: sealed, closed or failed
+    cdef public object failure          # the first error, or None
     cdef public AppendedFile _log
     cdef public IndexBuilder _builder
 

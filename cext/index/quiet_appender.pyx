@@ -8,6 +8,8 @@ does.
 """
 from libc.stdint cimport int64_t
 
+from seglog.errors import StorageError
+
 from .growing_end cimport EndNumbers
 from .status cimport OK
 
@@ -17,7 +19,7 @@ cdef enum:
 
 
 cdef class QuietAppender:
-    """A segment's end, for most appends. A subclass defines `write_entries` and `_fail`.
+    """A segment's end, for most appends. A subclass defines `write_entries`, `_fail` and `_refuse_sync`.
 
     written     up to where batches and their index entries are written
     seen        an end that quiet appends move forward, too; None if there is none
@@ -64,6 +66,20 @@ cdef class QuietAppender:
         if self.seen is not None:
             self.seen.put(&self.written.numbers)
         return True
+
+    def sync(self):
+        """Return when the batches before `end`, as of the call, are on the disk (fdatasync of the .log).
+
+        The indexes are not synced: after a crash they are rebuilt from the log. If a write of another thread was
+        interrupted, the data before it is still synced: the file itself remembers failures of the disk.
+        """
+        if self.failure is not None:
+            self._refuse_sync()
+        try:
+            self._log.sync_data()
+        except StorageError as error:       # an interrupt changes nothing: the next caller syncs
+            self._fail(error)
+            raise
 
     @property
     def has_enough_entries(self):

@@ -8,6 +8,10 @@ import pytest
 
 import seglog
 from seglog._kernels.journal_end import JournalEnd
+from seglog._kernels.pending_set import PendingSet
+from seglog._kernels.quick_lock import QuickLock
+from seglog._kernels.quiet_cursor import QuietCursor
+from seglog._kernels.quiet_dispatcher import QuietDispatcher
 from seglog._kernels.quiet_lane import LeaseTables, QuietLane
 from seglog.clock import ManualClock
 from seglog.errors import (
@@ -315,6 +319,13 @@ def test_a_lane_or_journal_without_its_fields_is_refused():
         bare.finish_quietly(None, True)
     with pytest.raises(TypeError, match="without a file"):
         JournalEnd().sync()
+    with pytest.raises(TypeError, match="without its fields"):
+        QuietDispatcher()._hand_over((1, 2))
+    dispatcher = QuietDispatcher()
+    dispatcher._lock, dispatcher._cursor, dispatcher._read = QuickLock(), QuietCursor(), []
+    dispatcher._taken = PendingSet(set)
+    with pytest.raises(TypeError, match="without its fields"):
+        dispatcher._hand_over((1, 2))
 
 
 @pytest.fixture
@@ -348,6 +359,32 @@ def test_what_is_no_message_is_not_acknowledged(usable, at):
     with pytest.raises((TypeError, OverflowError)):
         usable.finish_quietly(Strange(), True)
     usable.leases.out.pop(at, None) if isinstance(at, tuple) else None
+
+
+@pytest.mark.parametrize("kind", [int, object, None, 7])
+def test_jobs_and_leases_of_another_class_are_refused(usable, kind):
+    usable._job_kind, usable.leases._lease_kind = kind, kind
+    with pytest.raises(TypeError, match="a class of tuples"):
+        usable.take_quietly(10)
+    usable._is_torn = False
+    usable._ready.clear()
+    with pytest.raises(TypeError, match="a class of jobs"):
+        usable.put_quietly(b"b")
+
+
+@pytest.mark.parametrize("at", [None, 7, [0, 3], ("x", "y"), (0, 2**70)])
+def test_a_cursor_at_what_is_no_position_goes_the_slow_way(path, clock, at):
+    with opened(path, clock) as jobs:
+        jobs.put(b"a")
+        cursor = jobs._in_order[0]._cursor
+        before, cursor._read = cursor._read, at
+        try:
+            jobs.put(b"b")
+        except (TypeError, AttributeError):
+            pass        # (the slow way compares it)
+        finally:
+            cursor._read = before
+        assert jobs.stats().ready == 2
 
 
 @pytest.mark.parametrize("time", [7, None, (), (1,), (1, 2, 3), ("x", 1), (2**70, 1)])

@@ -3,9 +3,24 @@ from typing import Any
 
 from typing_extensions import disjoint_base
 
+from seglog._kernels.intake import Intake
 from seglog._kernels.journal_end import JournalEnd
 from seglog._kernels.quick_lock import QuickLock
+from seglog._kernels.quiet_cursor import QuietCursor
+from seglog._kernels.quiet_dispatcher import QuietDispatcher
 from seglog._kernels.quiet_ledger import QuietAdds
+
+@disjoint_base
+class JobFields:
+    _lane: Any
+    _at: Any
+    _entry: Any
+    _fields: Any
+    _batched: Any
+    _value: Any
+    _retry_ms: Any
+    attempt: int
+    is_settled: bool
 
 @disjoint_base
 class LeaseTables:
@@ -18,7 +33,7 @@ class LeaseTables:
     failures: dict[Any, Any]
     _ends: list[Any]
     _dues: list[Any]
-    _new_lease: Any
+    _lease_kind: type[Any]
 
 @disjoint_base
 class QuietLane:
@@ -34,11 +49,11 @@ class QuietLane:
     _look_again_ns: int
     _checkpoint_at: int
     _covered: list[Any]
-    _cursor: Any
-    _dispatcher: Any
+    _cursor: QuietCursor
+    _dispatcher: QuietDispatcher
     _clock: Any
     _has_system_clock: bool
-    _tracker: Any
+    _intake: Intake
     _shown: Any
     _held: Any
     _most_attempts: int | None
@@ -48,8 +63,7 @@ class QuietLane:
     _adds: QuietAdds
     _producer_name: bytes
     _sequence_ids: Any
-    _new_position: Any
-    _new_job: Any
+    _job_kind: type[Any]
     _prefix: str
     _most_ready: int
     def put_quietly(self, value: object) -> str | None: ...

@@ -3,6 +3,7 @@ from typing import Any
 
 from typing_extensions import disjoint_base
 
+from seglog._kernels.entry_batch import EntryBatch
 from seglog._kernels.growing_end import GrowingEnd
 from seglog._kernels.write_gate import ChangeGate
 
@@ -10,7 +11,7 @@ from seglog._kernels.write_gate import ChangeGate
 class QuietWriter(ChangeGate):
     active: Any
     published: GrowingEnd
-    _waiting: Any
+    _waiting: EntryBatch
     _waits: bool
     next_id: int
     size_bytes: int

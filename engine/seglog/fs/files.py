@@ -101,14 +101,6 @@ class WritableFile(AppendedFile, ABC):
     def release(self) -> None:
         """Give back the space that was reserved past the end of the file. Also a hint."""
 
-    def sync(self) -> None:
-        """Return when the bytes and the length are on the disk (fsync). The name is not: see sync_directory."""
-        self._sync_all(data_only=False)
-
-    def sync_data(self) -> None:
-        """As sync(), but without times (fdatasync): cheaper, for a file that is only appended to."""
-        self._sync_all(data_only=True)
-
     def give_back(self) -> bool:
         """Close the descriptor until the file is used again. False: not possible or not safe, nothing was done.
 
@@ -148,7 +140,7 @@ class WritableFile(AppendedFile, ABC):
         finally:
             self.note_write()       # a sync that began meanwhile does not cover it
 
-    def _sync_all(self, *, data_only: bool) -> None:
+    def _sync_all(self, data_only: bool) -> None:
         with self._poisoning():
             writes = self._writes
             self._sync(data_only=data_only)
@@ -364,22 +356,9 @@ class OsFile(WritableFile):
                 self.close_descriptor(os.close)
             raise
 
-    def sync_data(self) -> None:
-        if self._left is not None and self._fd < 0:     # all was synced before it was given back
-            return None
-        # As in append_bytes: little code around the system call, because each durable append waits for this.
-        if sys.platform == "darwin" or self._closed or self._failure is not None:
-            return super().sync_data()
-        self.sync_descriptor(True)
-        return None
-
-    def sync(self) -> None:
-        if self._left is not None and self._fd < 0:
-            return None
-        if sys.platform == "darwin" or self._closed or self._failure is not None:
-            return super().sync()
-        self.sync_descriptor(False)
-        return None
+    def _sync_all(self, data_only: bool) -> None:
+        if self._left is None or self._fd >= 0:     # otherwise all was synced before it was given back
+            super()._sync_all(data_only)
 
     def reserve(self, size_bytes: int) -> bool:
         if self._fd < 0:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from seglog._kernels.entry_frame import KEY_IS_BASE64, MessageFields
+from seglog._kernels.quiet_lane import JobFields
 from seglog.errors import CorruptRecordError, SeglogError
 from seglog.late_import import late
 from seglog.ledger.entry import Entry
@@ -37,6 +38,9 @@ class JobHome(Protocol):
 
     def id_of(self, at: "Message") -> str: ...
 
+    def finish_quietly(self, job: "Job", waits: bool, /) -> bool:
+        """Acknowledge a job if that is simple: QuietLane.finish_quietly. Otherwise call `acknowledge`."""
+
     def acknowledge(self, jobs: "Sequence[Job]", *, wait: bool) -> None: ...
 
     def refuse(
@@ -50,7 +54,7 @@ class JobHome(Protocol):
     def release(self, job: "Job") -> None: ...
 
 
-class Job:
+class Job(JobFields):
     """A job that was taken, or looked at. It is made by a Queue.
 
     attempt: how often it was delivered, this time included. is_settled: whether it was acknowledged, refused or given
@@ -62,25 +66,27 @@ class Job:
     as Queue.release does, and is raised.
     """
 
-    __slots__ = (
-        "__weakref__", "_at", "_batched", "_entry", "_fields", "_lane", "_retry_ms", "_value", "attempt", "is_settled",
-    )
+    __slots__ = ()
+
+    # The fields are those of a kernel, which makes most jobs, without `__init__`.
+    _lane: JobHome
+    _at: "Message"
+    _entry: Entry | bytes | None
+    _fields: MessageFields | None
+    _batched: BatchedMessage | None
+    _value: bytes | None
+    _retry_ms: int | None
 
     def __init__(
         self, lane: JobHome, at: "Message", attempt: int, entry: Entry | None, fields: MessageFields | None,
         batched: BatchedMessage | None = None,
     ) -> None:
         self._lane = lane
-        # Ledger id, entry id, and number in the batch or -1.
         self._at = at
         self.attempt = attempt
         self._entry = entry
         self._fields = fields
         self._batched = batched
-        self._value: bytes | None = None
-        # When it was looked at while it waited for its next attempt: when that is.
-        self._retry_ms: int | None = None
-        self.is_settled = False
 
     def __repr__(self) -> str:
         try:
@@ -169,13 +175,16 @@ class Job:
         return self._parts()[1].num_messages if self._batched is not None else 1
 
     def _parts(self) -> tuple[Entry, MessageFields]:
-        if self._entry is None:
+        entry = self._entry
+        if entry is None:
             raise CorruptRecordError(
                 f"{self._lane.noun} {self.id} cannot be read", hint="its entry is damaged on the disk"
             )
+        if isinstance(entry, bytes):
+            entry = self._entry = Entry(entry)
         if self._fields is None:
-            self._fields = self._entry.fields()
-        return self._entry, self._fields
+            self._fields = entry.fields()
+        return entry, self._fields
 
     # --- what happens to it ------------------------------------------------------------------
 
@@ -187,7 +196,8 @@ class Job:
         Raises LogFailedError, LogClosedError.
         """
         self.is_settled = True
-        self._lane.acknowledge([self], wait=wait)
+        if not self._lane.finish_quietly(self, wait):
+            self._lane.acknowledge([self], wait=wait)
 
     def nack(self, delay: timedelta | float | None = None, *, reason: str = "") -> None:
         """Refuse it: it is delivered again after `delay` (seconds or a timedelta), by default after the queue's

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -25,6 +24,7 @@ from seglog._kernels.shield import shielded
 from seglog.clock import Clock, SystemClock, now_ns
 from seglog.config import Fsync
 from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.delayed.row_tracker import RowTracker
 from seglog.errors import (
     CorruptManifestError,
     CorruptRecordError,
@@ -180,7 +180,7 @@ class Lane(QuietLane):
         self._has_system_clock = type(clock) is SystemClock
         self._most_attempts = options.max_attempts
         self._look_again_ns, self._most_ready = RELOCATE_EVERY_NS, READ_AHEAD
-        self._new_position, self._new_job = partial(tuple.__new__, Position), _new_job
+        self._job_kind = self._kind
         self.reraises = options.reraise
         self._repairing = _Repairing(self)
         # Now, where no exception comes from outside: one that comes during an import leaves its lock taken forever.
@@ -261,7 +261,9 @@ class Lane(QuietLane):
         self._give_up_lost_copies()
         if self._letters is not None and self.leases.dead:
             self._letters.note(self)
-        self._tracker = self.delayed.tracker(self._cursor)
+        tracker = self.delayed.tracker(self._cursor)
+        assert isinstance(tracker, RowTracker)
+        self._intake = tracker._intake
         self._shown, self._held = ledger._shown, ledger._tail.held
         self._adds = ledger._appender
         self._producer_name = self.delayed._producer_name
@@ -1035,10 +1037,6 @@ class Lane(QuietLane):
 def _kept(reason: str) -> str:
     """What is kept of a reason: what UTF-8 can hold, up to a limit."""
     return reason[:REASON_CHARACTERS].encode("utf-8", "replace").decode()
-
-
-def _new_job(lane: Lane, at: Message, entry: bytes) -> Job:
-    return Job(lane, at, 0, Entry(entry), None)
 
 
 def _message_counts(entries: Sequence[StoredEntry]) -> Sequence[int]:

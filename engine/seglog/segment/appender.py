@@ -371,19 +371,9 @@ class SegmentAppender(QuietAppender):
 
     # --- the disk --------------------------------------------------------------------------------
 
-    def sync(self) -> None:
-        """Return when the batches before `end`, as of the call, are on the disk (fdatasync of the .log).
-
-        The indexes are not synced: after a crash they are rebuilt from the log. If a write of another thread was
-        interrupted, the data before it is still synced: the file itself remembers failures of the disk.
-        """
-        if self.failure is not None and not self._is_interrupted:
+    def _refuse_sync(self) -> None:
+        if not self._is_interrupted:
             self._check(self.written.at.next_offset, sealed=True)
-        try:
-            self._log.sync_data()
-        except StorageError as error:       # an interrupt changes nothing: the next caller syncs
-            self._fail(error)
-            raise
 
     def sync_indexes(self) -> None:
         """Sync what is written of the index files, for a caller that closes the segment without sealing it."""

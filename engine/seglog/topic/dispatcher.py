@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from seglog._kernels.pending_set import PendingSet
+from seglog._kernels.quiet_dispatcher import QuietDispatcher
 from seglog._kernels.shield import unheard
 from seglog.clock import Clock, SystemClock, listen, unlisten
 from seglog.delayed.tracker import DelayedDeliveryTracker
@@ -47,7 +48,7 @@ RETRY_S = 0.1
 MAX_REPLAY = 100_000
 
 
-class Dispatcher:
+class Dispatcher(QuietDispatcher):
     """Delivers each entry once, unless `rewind` or `redeliver` is called. Threads may share it.
 
     `tracker`: the subscription's own, or the DelayedIndex that it shares with others; closing the dispatcher does not
@@ -56,6 +57,8 @@ class Dispatcher:
     while reading, with the position of an entry that is damaged, and the error; the entry then counts as dispatched.
     Without it, reading raises the error.
     """
+
+    _cursor: ManagedCursor
 
     def __init__(
         self,
@@ -139,15 +142,6 @@ class Dispatcher:
         """Read at most `max_entries` entries that were delayed and are due now, and no others."""
         with self._lock:
             return self._take(max_entries, reads_on=False)
-
-    def _hand_over(self, position: Position) -> bool:
-        """Count an entry that was just added, not delayed, as dispatched if it is the one that would be read next;
-        return whether it is. The caller then need not read it back."""
-        with self._lock:
-            if self._is_closed or self._read or not self._cursor._pass_next(position):
-                return False
-            self._taken.add(*position)
-            return True
 
     def _sleep(self, seen: int, left_s: float | None) -> None:
         """Sleep until something may have changed."""

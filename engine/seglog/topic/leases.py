@@ -9,7 +9,6 @@ Pure state: it knows no files, locks or clocks. Its owner writes each change to 
 first, and `replay` makes the same state of what was written. Nothing here is about messages that were never delivered.
 """
 from collections.abc import Iterable, Iterator
-from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -59,8 +58,7 @@ class Leases(LeaseTables):
         # The order of the times in `out` and `waiting`; also of some that are not valid any more.
         self._ends: list[tuple[int, Message]] = []
         self._dues: list[tuple[int, Message]] = []
-        # One step in C: the class's own __new__ is Python code.
-        self._new_lease = partial(tuple.__new__, JobLease)
+        self._lease_kind = JobLease
 
     def is_held(self, message: Message) -> bool:
         """Whether it must not be delivered now."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from sortedcontainers import SortedDict
 
+from seglog._kernels.quiet_cursor import AcknowledgedEnds
 from seglog.late_import import late
 from seglog.ledger.managed.extent import LedgerExtent
 from seglog.ledger.position import EARLIEST, Position
@@ -44,7 +45,7 @@ class PartOfBatch(NamedTuple):
         return PartOfBatch(self.size, bitmap(self.indexes))
 
 
-class Acknowledgements:
+class Acknowledgements(AcknowledgedEnds):
     """`entries`: ledger id -> ids after `mark_delete`. `batches`: position -> PartOfBatch, none of it in `entries`.
     `aside`: ledger id -> ids of the entries set aside, wherever they are. `aside_parts`: position -> PartOfBatch of
     those among them with several messages, of which some or none are acknowledged.
@@ -52,10 +53,14 @@ class Acknowledgements:
     The first two are in order, so the entries that a mark-delete position passes come first.
     """
 
+    mark_delete: Position
+    entries: "SortedDict[int, BitMap]"
+    batches: "SortedDict[Position, PartOfBatch]"
+
     def __init__(self, mark_delete: Position = EARLIEST) -> None:
         self.mark_delete = mark_delete
-        self.entries: SortedDict[int, BitMap] = SortedDict()
-        self.batches: SortedDict[Position, PartOfBatch] = SortedDict()
+        self.entries = SortedDict()
+        self.batches = SortedDict()
         self.aside: dict[int, BitMap] = {}
         self.aside_parts: dict[Position, PartOfBatch] = {}
 

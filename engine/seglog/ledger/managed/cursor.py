@@ -5,14 +5,15 @@ to the disk at most as often as managedLedgerDefaultMarkDeleteRateLimit says, an
 crash, acknowledged entries may be delivered again, but unacknowledged ones are never lost. A change that moves
 backwards, or is not an acknowledgement, is written at once.
 """
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
+from seglog._kernels.quick_lock import QuickLock
+from seglog._kernels.quiet_cursor import QuietCursor
 from seglog.errors import InvalidArgumentError, LogClosedError, OffsetOutOfRangeError, SeglogError
 from seglog.ledger.ledger_metadata import changed_properties
-from seglog.ledger.managed.acknowledgements import PartOfBatch, bitmap
+from seglog.ledger.managed.acknowledgements import Acknowledgements, PartOfBatch, bitmap
 from seglog.ledger.managed.cursor_file import CursorState
 from seglog.ledger.managed.reader import ManagedReader, Predicate
 from seglog.ledger.position import EARLIEST, LATEST, Position, checked_int, checked_position
@@ -53,16 +54,19 @@ class _Repairing:
             self._repair()
 
 
-class ManagedCursor:
+class ManagedCursor(QuietCursor):
     """A subscription's cursor, called `name`. Thread-safe. Methods raise LogClosedError once it or the managed ledger
     is closed."""
 
+    _acknowledged: Acknowledgements
+    _read: Position
+
     def __init__(self, name: str, topic: ManagedReader, home: CursorOwner, state: CursorState) -> None:
         self.name = name
-        self._topic = topic
+        self._topic, self._shown = topic, topic._shown
         self._home = home
         # Guards everything below. While holding it, the managed ledger's lock may be taken, never the other way round.
-        self._lock = threading.RLock()
+        self._lock = QuickLock()
         self._acknowledged = state.acknowledged
         self._properties = dict(state.properties)
         # The last entry that was read or skipped.
@@ -228,25 +232,24 @@ class ManagedCursor:
                 after = Position(ledger_id, ids[-1])
             return found, after
 
-    def _pass_next(self, position: Position) -> bool:
+    def _pass_slowly(self, ledger_id: int, entry_id: int) -> bool:
         """Count an entry that was just added as read if it is the one that `read` would return next; return whether it
-        is."""
-        with self._lock:
-            extent, acknowledged = self._topic._shown.extent, self._acknowledged
-            if extent is None or not extent.ids or self._is_closed:
-                return False
-            ledger_id, entry_id = position
-            last = self._read if self._read > acknowledged.mark_delete else acknowledged.mark_delete
-            # (Nothing can be between two neighbours of a ledger.)
-            if last != (ledger_id, entry_id - 1) and extent.before(position) != extent.up_to(last):
-                return False
-            if acknowledged.entries and acknowledged.covers(position):
-                return False
-            # (An entry that was just added is in the ledger that grows, unless that was sealed meanwhile.)
-            if (extent.ids[-1] != ledger_id or extent.infos[-1].end is not None) and not extent.holds(position):
-                return False
-            self._read = position
-            return True
+        is. With the lock, where a kernel did not find out."""
+        extent, acknowledged = self._shown.extent, self._acknowledged
+        if extent is None or not extent.ids:
+            return False
+        position = Position(ledger_id, entry_id)
+        last = max(self._read, acknowledged.mark_delete)
+        # (Nothing can be between two neighbours of a ledger.)
+        if last != (ledger_id, entry_id - 1) and extent.before(position) != extent.up_to(last):
+            return False
+        if acknowledged.entries and acknowledged.covers(position):
+            return False
+        # (An entry that was just added is in the ledger that grows, unless that was sealed meanwhile.)
+        if extent.growing_id != ledger_id and not extent.holds(position):
+            return False
+        self._read = position
+        return True
 
     def _next_after(self, after: Position | None, skip_in: Callable[[int], "BitMap | None"] | None) -> Position | None:
         """Where `read_after` begins after this position, or `read` if it is None: the entry that it could not read."""
@@ -413,25 +416,6 @@ class ManagedCursor:
                 self._acknowledged.advance(extent)
                 self._changed(before, (position,) if whole else ())
         self._tell()
-
-    def _acknowledge_next(self, ledger_id: int, entry_id: int) -> bool:
-        """Acknowledge an entry that is there if the mark-delete position then moves onto it, within the ledger that
-        grows, and nothing else happens: a journal has it, and the listeners need not know. Return whether it did. For a
-        queue, whose jobs mostly end in order."""
-        with self._lock:
-            # (Without calls: each job of a queue comes here.)
-            acknowledged, extent = self._acknowledged, self._topic._shown.extent
-            if (
-                extent is None or not extent.ids or self._is_closed
-                or acknowledged.mark_delete != (ledger_id, entry_id - 1) or acknowledged.entries or acknowledged.batches
-                or self._is_due or not self._is_journaled
-                or extent.ids[-1] != ledger_id or extent.infos[-1].end is not None
-            ):
-                return False
-            self._is_dirty = True       # first, so that after an interrupt the next flush writes what is left
-            # One step in C: the class's own __new__ is Python code.
-            acknowledged.mark_delete = tuple.__new__(Position, (ledger_id, entry_id))
-            return True
 
     def acknowledge_many(self, positions: Iterable[Position]) -> None:
         """Acknowledge entries. Raises OffsetOutOfRangeError; then none has been acknowledged."""

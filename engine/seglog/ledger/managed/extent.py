@@ -25,12 +25,14 @@ class ShownLedgers:
 class LedgerExtent:
     """`active`: the ledger of the last info, if it grows or has grown since."""
 
-    __slots__ = ("_starts", "active", "ids", "infos")
+    __slots__ = ("_starts", "active", "growing_id", "ids", "infos")
 
     def __init__(self, infos: tuple[LedgerInfo, ...], active: Ledger | None) -> None:
         self.infos = infos
         self.active = active
         self.ids = [info.ledger_id for info in infos]
+        # The id of the ledger that grows, -1 if none does.
+        self.growing_id = infos[-1].ledger_id if infos and infos[-1].end is None else -1
         # The ordinal of the first entry of each ledger.
         starts, start = [], 0
         for info in infos:

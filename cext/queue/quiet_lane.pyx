@@ -11,12 +11,17 @@ from heapq import heappush
 
 from cpython.bytes cimport PyBytes_CheckExact
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
-from libc.stdint cimport int64_t, uint16_t, uint32_t
+from cpython.unicode cimport PyUnicode_DecodeASCII
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport getpid
 
+from .intake cimport Intake
 from .journal_end cimport JournalEnd
+from .pair cimport new_pair
 from .quick_lock cimport QuickLock
+from .quiet_cursor cimport QuietCursor
+from .quiet_dispatcher cimport QuietDispatcher
 from .quiet_ledger cimport QuietAdds
 
 from seglog._kernels.message_entry import encode_message
@@ -32,10 +37,47 @@ cdef enum:
     STALE_TIMES_MAX = 1000
     NS_A_MS = 1_000_000
     ATTEMPTS_MAX = 0x7FFFFFFF
+    DIGITS_MAX = 20                     # of an int64
+
+
+cdef extern from *:
+    """
+    /* An object of a class below JobFields, whose __init__ is not called. */
+    static PyObject* seg_new_job(PyObject* kind, PyObject* base)
+    {
+        PyObject *none, *made;
+        if (!PyType_Check(kind) || !PyType_IsSubtype((PyTypeObject*)kind, (PyTypeObject*)base)) {
+            PyErr_Format(PyExc_TypeError, "a class of jobs, not %R", kind);
+            return NULL;
+        }
+        none = PyTuple_New(0);
+        if (none == NULL)
+            return NULL;
+        made = ((PyTypeObject*)kind)->tp_new((PyTypeObject*)kind, none, NULL);
+        Py_DECREF(none);
+        return made;
+    }
+    """
+    object seg_new_job(object kind, object base)
+
+
+cdef class JobFields:
+    """What a seglog.queue.job.Job keeps. `_entry`: an Entry, its bytes, or None if it cannot be read."""
+    cdef object __weakref__
+    cdef public object _lane
+    cdef public object _at              # ledger id, entry id, and number in the batch or -1
+    cdef public object _entry
+    cdef public object _fields
+    cdef public object _batched
+    cdef public object _value
+    cdef public object _retry_ms        # when it was looked at while it waited for its next attempt: when that is
+    cdef public object attempt
+    cdef public bint is_settled
 
 
 cdef class LeaseTables:
-    """What seglog.topic.leases.Leases keeps, which tells what it means. `_new_lease` makes one of (attempt, end)."""
+    """What seglog.topic.leases.Leases keeps, which tells what it means. `_lease_kind`: the class of leases, a pair of
+    (attempt, end)."""
     cdef public dict attempts
     cdef public dict out
     cdef public dict waiting
@@ -44,7 +86,7 @@ cdef class LeaseTables:
     cdef public dict failures
     cdef public list _ends
     cdef public list _dues
-    cdef public object _new_lease
+    cdef public object _lease_kind
 
     def __cinit__(self, *args, **named):
         self.attempts, self.out, self.waiting, self.dead, self.holders, self.failures = {}, {}, {}, {}, {}, {}
@@ -65,10 +107,32 @@ cdef bint is_before(list times, int64_t now) except -1:
 
 cdef tuple message_of(object job):
     """The message of a job: three numbers. (Indexes of tuples are not checked.)"""
-    cdef object at = job._at
+    cdef object at = (<JobFields>job)._at if isinstance(job, JobFields) else job._at
     if not PyTuple_CheckExact(at) or PyTuple_GET_SIZE(at) != 3:
         raise TypeError(f"a message is three numbers, not {at!r}")
     return <tuple>at
+
+
+cdef char* store_digits(char* end, uint64_t number) noexcept:
+    """Write a number that ends before `end`; return where it begins."""
+    while True:
+        end -= 1
+        end[0] = <char>(48 + number % 10)
+        number //= 10
+        if number == 0:
+            return end
+
+
+cdef str id_of(str prefix, int64_t ledger_id, int64_t entry_id):
+    """The id of a job that is an entry. (Formatting it in Python takes ten times as long.)"""
+    cdef char text[2 * DIGITS_MAX + 1]
+    cdef char* end = &text[0] + 2 * DIGITS_MAX + 1
+    cdef char* first = store_digits(end, <uint64_t>entry_id) - 1
+    cdef str made
+    first[0] = 58       # a colon
+    first = store_digits(first, <uint64_t>ledger_id)
+    made = PyUnicode_DecodeASCII(first, end - first, NULL)
+    return prefix + made if prefix else made
 
 
 cdef class QuietLane:
@@ -85,11 +149,11 @@ cdef class QuietLane:
     cdef public int64_t _look_again_ns  # how long after that they are read in any case
     cdef public int64_t _checkpoint_at
     cdef public list _covered
-    cdef public object _cursor
-    cdef public object _dispatcher
+    cdef public QuietCursor _cursor
+    cdef public QuietDispatcher _dispatcher
     cdef public object _clock
     cdef public bint _has_system_clock
-    cdef public object _tracker         # the one of delayed jobs
+    cdef public Intake _intake          # of delayed jobs
     cdef public object _shown           # `extent`: None once it is closed
     cdef public object _held            # the lock of its directory
     cdef public object _most_attempts   # an int, or None
@@ -99,21 +163,21 @@ cdef class QuietLane:
     cdef public QuietAdds _adds
     cdef public object _producer_name
     cdef public object _sequence_ids    # an iterator
-    cdef public object _new_position    # makes one of (ledger id, entry id)
-    cdef public object _new_job         # makes one of the lane, its message, and its entry as bytes
+    cdef public object _job_kind        # the class of its jobs, which is below JobFields
     cdef public str _prefix             # of the ids of its jobs
     cdef public int64_t _most_ready     # put jobs that are kept in memory
 
     def put_quietly(self, value):
         """Put a job that has nothing but a value, durably, and return its id; None if that is not quiet, and nothing
         was done."""
-        cdef object found, position, now_ms
+        cdef object found, now_ms
+        cdef int64_t ledger_id, entry_id
         cdef bytes entry
         # (Kept: a call in C borrows what it is called on, and this one waits without the lock. `purge` may replace it.)
         cdef QuietAdds adds = self._adds
         self.check_filled()
         if (
-            not PyBytes_CheckExact(value) or adds is None or self._shown.extent is None
+            not PyBytes_CheckExact(value) or adds is None or self._prefix is None or self._shown.extent is None
             or self._held._pid != getpid()
         ):
             return None
@@ -123,16 +187,16 @@ cdef class QuietLane:
         found = adds.add_one(entry, now_ms)
         if found is None:
             return None
-        position = self._new_position(found)
+        ledger_id, entry_id = found
         self._lock.take()
         try:
             self._counts.puts.value += 1
             # So that it can be taken without reading it back, if it is the next one that would be read.
             if (
                 len(self._ready) < self._most_ready and not self._is_torn and self._shown.extent is not None
-                and self._dispatcher._hand_over(position)
+                and self._dispatcher.hand_over(ledger_id, entry_id)
             ):
-                self._ready.append(self._new_job(self, (position[0], position[1], -1), entry))
+                self._ready.append(self.new_job((ledger_id, entry_id, -1), entry))
         except BaseException as error:
             if not isinstance(error, SeglogError):
                 self._is_torn = True
@@ -140,7 +204,7 @@ cdef class QuietLane:
             raise
         finally:
             self._lock.give()
-        return f"{self._prefix}{position[0]}:{position[1]}"
+        return id_of(self._prefix, ledger_id, entry_id)
 
     def take_quietly(self, int64_t lease_ns):
         """The next job, delivered to this process for `lease_ns`; None if that is not quiet, and nothing was done."""
@@ -165,14 +229,23 @@ cdef class QuietLane:
             number = journal.number
         finally:
             self._lock.give()
-        if waits:
-            journal.await_number(number)
+        if waits and journal._waits:
+            journal.wait_for(number)
         return True
 
     cdef int check_filled(self) except -1:
-        if self._lock is None or self._journal is None or self.leases is None:
+        if (
+            self._lock is None or self._journal is None or self.leases is None or self._cursor is None
+            or self._dispatcher is None or self._intake is None
+        ):
             raise TypeError("a lane without its fields")
         return 0
+
+    cdef object new_job(self, tuple at, bytes entry):
+        """A job that was not delivered yet."""
+        cdef JobFields job = seg_new_job(self._job_kind, JobFields)
+        job._lane, job._at, job._entry, job.attempt = self, at, entry, 0
+        return job
 
     cdef bint is_usable(self) except -1:
         """Whether nothing stands against a quiet step: the lane is open, in its own process, and all is in order."""
@@ -197,7 +270,7 @@ cdef class QuietLane:
             or len(leases._ends) > 2 * len(leases.out) + STALE_TIMES_MAX
         ):
             return None
-        if self._tracker.number_of_delayed_messages:
+        if self._intake.delayed:
             due_ms = self._dispatcher.next_due_ms()
             if due_ms is not None and due_ms <= now_ms:
                 return None
@@ -212,7 +285,7 @@ cdef class QuietLane:
             self._ready.popleft()
             job.attempt = attempts + 1
             leases.attempts[at] = attempts + 1
-            leases.out[at] = leases._new_lease((attempts + 1, ends_ns))
+            leases.out[at] = new_pair(leases._lease_kind, attempts + 1, ends_ns)
             heappush(leases._ends, (ends_ns, at))
             self._counts.deliveries.value += 1
             if attempts:
@@ -227,7 +300,7 @@ cdef class QuietLane:
     cdef bint finish_one(self, object job) except -1:
         cdef LeaseTables leases = self.leases
         cdef tuple at = message_of(job)
-        cdef object cursor = self._cursor
+        cdef QuietCursor cursor = self._cursor
         if (
             not self.is_usable() or at not in leases.out or at[2] >= 0
             or self._unique.under_way or self._backlog.limit is not None
@@ -235,7 +308,7 @@ cdef class QuietLane:
             return False
         try:
             self.append(ACKED, at, 1, 0)
-            if self._tracker.number_of_delayed_messages or not cursor._acknowledge_next(at[0], at[1]):
+            if self._intake.delayed or not cursor.acknowledge_next(at[0], at[1]):
                 cursor.acknowledge((at[0], at[1]))
             # Last: an exception from outside before this leaves a job with its lease and its attempts.
             leases.attempts.pop(at, None)
