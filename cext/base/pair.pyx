@@ -1,5 +1,4 @@
 """Named pairs of numbers: positions, and leases."""
-from cpython.ref cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t
 

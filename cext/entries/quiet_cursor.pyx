@@ -5,7 +5,6 @@ The other cases are those of seglog.ledger.managed.cursor, whose fields these ar
 from libc.stdint cimport int64_t
 
 from .pair cimport is_pair, new_pair
-from .quick_lock cimport QuickLock
 
 
 cdef class AcknowledgedEnds:

@@ -58,7 +58,8 @@ cdef enum:
 
 cdef class AppendedFile:
     """The position of the next append, and the descriptor. A subclass defines `append`, `_sync_all`; `_refuse_write`,
-    `_refuse_sync` for an errno; `_collected`, for when the object is garbage-collected with an open descriptor (base/unclosed.pyx).
+    `_refuse_sync` for an errno; `_collected`, for when the object is garbage-collected with an open descriptor (see
+    base/unclosed.pyx).
     """
 
     def __cinit__(self, *args, **kwargs):

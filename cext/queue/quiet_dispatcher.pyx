@@ -4,10 +4,6 @@ The rest is seglog.topic.dispatcher, whose fields these are.
 """
 from libc.stdint cimport int64_t
 
-from .pending_set cimport PendingSet
-from .quick_lock cimport QuickLock
-from .quiet_cursor cimport QuietCursor
-
 
 cdef class QuietDispatcher:
     """The fields of a Dispatcher that decide this. A subclass fills them."""

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 
 import seglog
 
@@ -49,7 +50,8 @@ class Target:
     def __init__(self, work):
         self.work = work
         self.ready = self.done = self.is_sheltered = False
-        self.interrupts = self.sent_at = 0
+        self.interrupts = 0
+        self.sent_at = 0        # none was sent yet
         self.ident = None
 
     def run(self):
@@ -111,6 +113,15 @@ class Storm:
                 time.sleep(self.chance.random() * self.lull_s)
         self.await_all()
 
+    def pester_to_the_end(self):
+        """Without this thread nothing ends the others: if it fails, the process ends with its traceback."""
+        try:
+            self.pester()
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(9)
+
     def await_all(self):
         """All that were sent have come, or one is lost: that is the end, with the stacks of all threads. Each thread
         goes on until its own has come: one that waits for a lock gets it at last."""
@@ -130,7 +141,7 @@ class Storm:
         """To threads that have got none for long. Until Python 3.11, a thread that is just starting another one has the
         other's state under its own number: what is sent to it goes to the other one, in which nobody may see it."""
         for target in self.targets[1:]:
-            if not target.ready and time.monotonic() - target.sent_at > AGAIN_S:
+            if target.sent_at and not target.ready and time.monotonic() - target.sent_at > AGAIN_S:
                 self.send(target)
 
     def is_over(self):
@@ -175,7 +186,7 @@ class Storm:
         threads = [threading.Thread(target=target.run, daemon=True) for target in self.targets[1:]]
         for thread in threads:
             thread.start()
-        pester = threading.Thread(target=self.pester, daemon=True)
+        pester = threading.Thread(target=self.pester_to_the_end, daemon=True)
         main = self.targets[0]
         main.ident = threading.get_ident()
         pester.start()
