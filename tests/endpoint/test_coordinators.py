@@ -694,13 +694,22 @@ def test_a_transaction_that_a_crash_left_prepared_is_ended_at_the_start(
         after = producer
         if epoch is None:
             assert await asked.end("x", producer, commit) == 0      # late, but it is decided
+            for again in (commit, not commit):
+                assert await asked.end("x", producer, again) == Errors.CONCURRENT_TRANSACTIONS
+            assert await asked.end("x", next_of(producer), commit) == Errors.PRODUCER_FENCED
         else:
             after = await asked.end_with_epoch("x", producer, commit)
             assert after.error == 0
             assert (after.id > producer.id, after.epoch) == ((True, 0) if epoch else (False, 1))
-            assert (await asked.end_with_epoch("x", producer, commit)).error == Errors.CONCURRENT_TRANSACTIONS
-            assert (await asked.end_with_epoch("x", producer, not commit)).error == Errors.INVALID_TXN_STATE
+            for asker in (producer, after, next_of(after, 5)):
+                for again in (commit, not commit):
+                    assert (await asked.end_with_epoch("x", asker, again)).error == Errors.CONCURRENT_TRANSACTIONS
             assert await asked.write("x", after, T0, b"next", 0) == Errors.CONCURRENT_TRANSACTIONS
+        # Whoever asks: afterwards the producer may have another id and epoch. (TransactionCoordinator of Kafka 4.1.1)
+        for asker in (producer, after, next_of(producer, 5), SimpleNamespace(id=producer.id + 9, epoch=0)):
+            assert await asked.add("x", asker, [T0]) == Errors.CONCURRENT_TRANSACTIONS
+            known = asker.id, asker.epoch
+            assert (await asked.init("x", producer=known)).error == Errors.CONCURRENT_TRANSACTIONS
         assert asked.transactions._transactions["x"].is_prepared
         return producer, after
 

@@ -113,6 +113,12 @@ class Transaction:
         return self.state in _PREPARED
 
     @property
+    def is_in_a_step(self) -> bool:
+        """Whether a step is under way. To Kafka the last one is, from the end's record until all markers are written.
+        """
+        return self.pending is not None or self.is_prepared
+
+    @property
     def has_ended(self) -> bool:
         return self.state in _ENDED
 
@@ -125,14 +131,10 @@ class Transaction:
         return self.state is _State.ONGOING and self.pending is None and self.start_ms + self.timeout_ms < now_ms
 
     def check_producer(self, producer_id: int, producer_epoch: int) -> Errors:
-        """The error for a request that is not from its producer, or that comes during another step; NONE for others."""
-        if producer_id == self.next_producer_id != NO_PRODUCER_ID:
-            return Errors.CONCURRENT_TRANSACTIONS       # it has that id as soon as the markers are written
+        """The error for a request that is not from its producer; NONE for others."""
         if producer_id != self.producer_id:
             return Errors.INVALID_PRODUCER_ID_MAPPING
-        if producer_epoch != self.producer_epoch:
-            return Errors.PRODUCER_FENCED
-        return Errors.NONE if self.pending is None else Errors.CONCURRENT_TRANSACTIONS
+        return Errors.NONE if producer_epoch == self.producer_epoch else Errors.PRODUCER_FENCED
 
     def is_of_expected(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a producer that asks for its next epoch (KIP-360) may be the owner of this id."""
@@ -145,18 +147,13 @@ class Transaction:
     def check_end(self, producer_id: int, producer_epoch: int, commit: bool) -> tuple[Errors, bool]:
         """The error for an EndTxn that gives an epoch, and whether it is a repeated one, whose answer was lost: such a
         one has the epoch before. (The table in Kafka's TransactionCoordinator.endTransaction)"""
-        if self.pending is not None:
+        if self.is_in_a_step:       # first: afterwards the producer may have another id and epoch
             return Errors.CONCURRENT_TRANSACTIONS, False
         has_new_id = producer_id == self.last_producer_id and self.producer_epoch == 0 and (
             producer_epoch == _MAX_EPOCH - 1)
         is_repeated = self.producer_epoch == producer_epoch + 1 or has_new_id
         if producer_id != self.producer_id and not has_new_id:
             return Errors.INVALID_PRODUCER_ID_MAPPING, False
-        if self.is_prepared:
-            if not is_repeated:
-                return Errors.PRODUCER_FENCED, False
-            is_same = commit is (self.state is _State.PREPARE_COMMIT)
-            return (Errors.CONCURRENT_TRANSACTIONS if is_same else Errors.INVALID_TXN_STATE), False
         may_be_repeated = self.state in (_State.COMPLETE_COMMIT, _State.COMPLETE_ABORT)
         if may_be_repeated and is_repeated:
             is_same = commit is (self.state is _State.COMPLETE_COMMIT)

@@ -178,12 +178,10 @@ class TransactionCoordinator:
             transaction.producer_id = self.new_producer_id()
             self._transactions[transactional_id] = transaction
             self._store.held.transactions += transaction.size_bytes
-        if transaction.pending is not None:
+        if transaction.is_in_a_step:
             fail(Errors.CONCURRENT_TRANSACTIONS)
         elif expected is not None and not transaction.is_of_expected(*expected):
             fail(Errors.PRODUCER_FENCED)
-        elif transaction.is_prepared:
-            fail(Errors.CONCURRENT_TRANSACTIONS)
         elif transaction.state is TransactionState.ONGOING:
             self._fence(transaction, lambda error: fail(error or Errors.CONCURRENT_TRANSACTIONS))
         else:
@@ -229,9 +227,11 @@ class TransactionCoordinator:
         if transaction is None:
             done(Errors.INVALID_PRODUCER_ID_MAPPING)
             return
-        error = transaction.check_producer(producer_id, producer_epoch)
-        if error is Errors.NONE and transaction.is_prepared:
-            error = Errors.CONCURRENT_TRANSACTIONS
+        # Kafka looks for a step first: afterwards the producer may have another id and epoch.
+        error = (
+            Errors.CONCURRENT_TRANSACTIONS if transaction.is_in_a_step
+            else transaction.check_producer(producer_id, producer_epoch)
+        )
         is_known = transaction.state is TransactionState.ONGOING and transaction.partitions.issuperset(partitions)
         if error is not Errors.NONE or is_known:
             done(error)
@@ -290,16 +290,13 @@ class TransactionCoordinator:
             self._end_with_epoch(transaction, producer_id, producer_epoch, commit, done)
             return
         error = transaction.check_producer(producer_id, producer_epoch)
+        if error is Errors.NONE and transaction.is_in_a_step:
+            error = Errors.CONCURRENT_TRANSACTIONS
         state = transaction.state
         if error is Errors.NONE and state is not TransactionState.ONGOING:
             # The producer asks again because the answer was lost: give the same answer.
             complete = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-            prepared = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
-            if state is prepared:
-                error = Errors.CONCURRENT_TRANSACTIONS
-            elif state is not complete:
-                error = Errors.INVALID_TXN_STATE
-            fail(error)
+            fail(Errors.NONE if state is complete else Errors.INVALID_TXN_STATE)
             return
         if error is not Errors.NONE:
             fail(error)
