@@ -282,10 +282,7 @@ def _checked_target(source: Path, target: Path, *, replace: bool) -> Path:
     parsed = names.parse_partition_dir(target.name)
     # Checkpoints get a line with the topic: other characters, such as a line feed, would make them unreadable.
     if parsed is None or parsed.mark or names.topic_fault(parsed.topic):
-        raise InvalidArgumentError(
-            f"{target.name!r} is not a valid name for a partition directory", file=target,
-            hint="name it <topic>-<partition>, such as orders-0: a broker refuses any other",
-        )
+        raise names.misnamed_error(target)
     refuse_file_in_the_way(target.parent)
     real_source, real_target = Path(os.path.realpath(source)), Path(os.path.realpath(target))
     if real_target == real_source or real_source in real_target.parents:

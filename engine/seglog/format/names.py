@@ -233,6 +233,17 @@ def parse_partition_dir(name: str) -> PartitionDir | None:
     return PartitionDir(topic, int(partition), mark, unique_id)
 
 
+def misnamed_error(directory: Path) -> InvalidArgumentError:
+    """The error for a directory whose name is not that of a partition."""
+    name = directory.name
+    is_topic = topic_fault(name) is None and re.search("[.]|-[0-9]", name) is None
+    example = f"{name}-0 for partition 0 of the topic {name}" if is_topic else "such as orders-0"
+    return InvalidArgumentError(
+        f"{name!r} is not a valid name for a partition directory", file=directory,
+        hint=f"name it <topic>-<partition>, {example}",
+    )
+
+
 # --- topics ----------------------------------------------------------------------------------
 
 MAX_TOPIC_LENGTH = 249      # so that "-<partition>.<32 hex>-delete" fits into the 255 bytes of a name, nearly

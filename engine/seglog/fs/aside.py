@@ -10,7 +10,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from seglog.errors import StorageError
+from seglog.errors import InvalidArgumentError, StorageError
 from seglog.fs.files import AnyPath, FileSystem, WritableFile
 from seglog.fs.mapping import Mapping
 from seglog.fs.refusals import begins_as_url, is_out_of_space, refusals, url_error
@@ -264,13 +264,19 @@ def make_directories(fs: FileSystem, path: AnyPath) -> None:
     An existing directory is left alone. But if it is empty, the process that made it may have been killed before it
     synced the name: so the name is synced before the directory is used.
 
-    Raises InvalidArgumentError for a URL.
+    Raises InvalidArgumentError for a URL, and for a new directory named `~`.
     """
     path = os.path.abspath(path)
     missing = []
     while not os.path.isdir(path):
         if begins_as_url(os.path.basename(path)):
             raise url_error(path, "name a directory; `seglog backup create` copies one to a store")
+        if os.path.basename(path) == "~":
+            # (A directory of this name is hard to be rid of: `rm -r ~` removes the home directory.)
+            raise InvalidArgumentError(
+                "only a shell makes ~ your home directory: here, it would be a directory of this name", file=path,
+                hint="pass os.path.expanduser(path), or the whole path",
+            )
         missing.append(path)
         path = os.path.dirname(path)
     if _is_empty(path):

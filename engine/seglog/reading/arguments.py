@@ -122,7 +122,10 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     try:
         found = Path(path)
     except TypeError:
-        raise InvalidArgumentError(f"a path must be text or a Path, not {type(path).__name__}") from None
+        raise InvalidArgumentError(
+            f"a path must be text or a Path, not {type(path).__name__}",
+            hint="pass os.fsdecode(path)" if isinstance(path, bytes) else 'for example "data/orders-0"',
+        ) from None
     if "\0" in str(found):
         raise InvalidArgumentError(f"a path must not contain a null byte: {str(found)!r}")
     # (Refused here because what the system says of it repeats the credentials in it.)

@@ -150,6 +150,8 @@ class Following:
             self.position = start
             if start > extent.log_end_offset or (start < extent.log_start_offset and on_out_of_range is None):
                 raise out_of_range(extent, start, log.path)
+        elif start in ("earliest", "latest", "beginning"):      # Kafka's words
+            raise InvalidArgumentError(f"not a start: {start!r}", hint='pass "start", "end", an offset or a time')
         else:
             found = log.offset_for_time(start)
             self.position = extent.log_end_offset if found is None else found.offset

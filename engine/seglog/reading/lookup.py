@@ -182,7 +182,8 @@ def gone_is_out_of_range(log: LogLookup, offset: int) -> Iterator[None]:
 
 def out_of_range(extent: Extent, offset: int, path: Path) -> OffsetOutOfRangeError:
     return OffsetOutOfRangeError(
-        f"offset {offset} is not within [{extent.log_start_offset}, {extent.log_end_offset})", file=path, offset=offset
+        f"offset {offset} is not within [{extent.log_start_offset}, {extent.log_end_offset})", file=path, offset=offset,
+        hint="offsets do not count from the end: tail(n) reads the last n records" if offset < 0 else None,
     )
 
 

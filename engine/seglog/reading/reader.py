@@ -352,7 +352,8 @@ def _get(log: LogReader, offset: int) -> Record:
     try:
         offset = operator.index(offset)
     except TypeError:
-        raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for a range, read(start, stop)") from None
+        hint = "for a range, read(start, stop)" if isinstance(offset, slice) else "an offset is an int, such as 0"
+        raise InvalidArgumentError(f"not an offset: {offset!r}", hint=hint) from None
     extent = log._current()
     if offset < extent.log_start_offset:
         raise out_of_range(extent, offset, log.path)
@@ -542,7 +543,8 @@ def _index(offset: SupportsIndex | None) -> int | None:
     try:
         return None if offset is None else operator.index(offset)
     except TypeError:
-        raise InvalidArgumentError(f"not an offset: {offset!r}", hint="for times, read(since=, until=)") from None
+        hint = "leave start out for the first record; tail(n) reads the last ones; for times, read(since=, until=)"
+        raise InvalidArgumentError(f"not an offset: {offset!r}", hint=hint) from None
 
 
 def _known(

@@ -36,7 +36,7 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
             )
         return (when - _EPOCH) // dt.timedelta(milliseconds=1)
     if not isinstance(when, str):
-        raise InvalidArgumentError(f"not a time: {when!r}", hint="pass ms, a datetime, ISO 8601, -2h or +10m")
+        raise InvalidArgumentError(f"not a time: {when!r}", hint=_hint_of(when))
     text = when.strip()
     if re.fullmatch(r"-?[0-9]{1,19}", text):
         return _checked(int(text), when)
@@ -46,9 +46,7 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
     try:
         parsed = dt.datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArgumentError(
-            f"not a time: {when!r}", hint="pass milliseconds since 1970, ISO 8601 (2026-11-01T12:00:00Z), -2h, or +10m"
-        ) from None
+        raise InvalidArgumentError(f"not a time: {when!r}", hint=_hint_of(text)) from None
     return to_timestamp_ms(parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC))
 
 
@@ -65,6 +63,18 @@ def to_time_bound_ms(when: Time, *, now_ms: int | None = None) -> int:
             hint=f'if it is in seconds, pass {timestamp_ms}000; if you mean that day, pass "{shown:%Y-%m-%d}"',
         )
     return timestamp_ms + _is_between_ms(when)
+
+
+def _hint_of(when: object) -> str:
+    """What to pass instead of something that is not a time."""
+    if isinstance(when, dt.timedelta):
+        return 'that is a duration: for a time before now, pass datetime.now(UTC) - it, or text such as "-2h"'
+    if isinstance(when, dt.date):
+        return f'pass "{when}", which is its midnight in UTC, or a datetime with a time zone'
+    if isinstance(when, str) and duration_ms(when) is not None:
+        return f'that is a duration: for a time before now, pass "-{when}"; for one after it, "+{when}"'
+    a_datetime = "" if isinstance(when, str) else "a datetime, "       # (Text may be a command's.)
+    return f"pass milliseconds since 1970, {a_datetime}ISO 8601 (2026-11-01T12:00:00Z), -2h, or +10m"
 
 
 def _is_between_ms(when: Time) -> bool:

@@ -12,7 +12,7 @@ A crash anywhere in between leaves the partition dirty: the next opening recover
 import os
 from pathlib import Path
 
-from seglog.errors import InvalidArgumentError, NotALogError
+from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
 from seglog.fs import lock
@@ -183,10 +183,7 @@ def named_partition(directory: Path) -> TopicPartition:
     """(topic, partition) from the name of a partition directory. Raises InvalidArgumentError if it is not one."""
     parsed = names.parse_partition_dir(directory.name)
     if parsed is None or parsed.mark or str(parsed) != directory.name:
-        raise InvalidArgumentError(
-            f"{directory.name!r} is not a valid name for a partition directory", file=directory,
-            hint="name it <topic>-<partition>, such as orders-0",
-        )
+        raise names.misnamed_error(directory)
     return names.validate_topic(parsed.topic), parsed.partition
 
 

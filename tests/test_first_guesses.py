@@ -1,0 +1,106 @@
+"""What people try first, before they read a page: each is refused with the call that they meant."""
+import datetime as dt
+
+import pytest
+
+import seglog
+from seglog.clock import ManualClock
+from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError, SeglogError
+
+
+def hint_of(work):
+    with pytest.raises(SeglogError) as caught:
+        work()
+    return caught.value.hint
+
+
+@pytest.fixture
+def log(tmp_path):
+    with seglog.open(tmp_path / "orders-0", fsync="never") as log:
+        log.append_many([(b"k", b"%d" % n) for n in range(3)])
+        yield log
+
+
+# --- names and paths ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "meant"), [("orders", "orders-0"), ("my-orders", "my-orders-0")])
+def test_a_topic_without_a_partition_gets_its_number(tmp_path, name, meant):
+    hint = hint_of(lambda: seglog.open(tmp_path / name))
+    assert meant in hint
+    seglog.open(tmp_path / meant).close()
+
+
+@pytest.mark.parametrize("name", ["orders-0.bak", "orders-00", "out.parquet", "a b"])
+def test_no_name_is_made_up_for_something_else(tmp_path, name):
+    assert hint_of(lambda: seglog.open(tmp_path / name)) == "name it <topic>-<partition>, such as orders-0"
+
+
+HOME_DOORS = {
+    "open": lambda: seglog.open("~/data/orders-0"),
+    "open_dir": lambda: seglog.open_dir("~"),
+    "Queue": lambda: seglog.Queue("~/jobs"),
+    "Topic": lambda: seglog.Topic("~/topic"),
+    "serve": lambda: seglog.serve("~/data").__enter__(),
+}
+
+
+@pytest.mark.parametrize("door", HOME_DOORS)
+def test_no_directory_named_tilde_is_made(tmp_path, monkeypatch, door):
+    monkeypatch.chdir(tmp_path)
+    assert "expanduser" in hint_of(HOME_DOORS[door])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_named_tilde_that_exists_may_be_used(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~").mkdir()
+    seglog.open("~/orders-0").close()
+
+
+# --- offsets -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "read", [lambda log: log[-1], lambda log: list(log.read(-2)), lambda log: next(log.follow(-1))]
+)
+def test_an_offset_from_the_end_names_tail(log, read):
+    with pytest.raises(OffsetOutOfRangeError):
+        read(log)
+    assert "tail(n)" in hint_of(lambda: read(log))
+    assert "valid range" in hint_of(lambda: log[99])
+
+
+def test_words_for_an_offset(log):
+    assert "leave start out" in hint_of(lambda: log.read("earliest"))
+    assert hint_of(lambda: next(log.follow("earliest"))) == 'pass "start", "end", an offset or a time'
+    assert "read(start, stop)" in hint_of(lambda: log[0:2])
+    assert "read(start, stop)" not in hint_of(lambda: log["a"])
+
+
+# --- times -------------------------------------------------------------------------------------
+
+
+def test_a_duration_is_not_a_time_and_the_hint_makes_one(tmp_path):
+    clock = ManualClock(1_700_000_000_000)
+    with seglog.open(tmp_path / "times-0", fsync="never", clock=clock) as log:
+        log.append(b"old")
+        clock.advance(7_200_000)
+        log.append(b"new")
+        assert 'pass "-1h"' in hint_of(lambda: log.read(since="1h"))
+        assert [record.value for record in log.read(since="-1h")] == [b"new"]
+        assert "datetime.now(UTC) - it" in hint_of(lambda: log.read(since=dt.timedelta(hours=1)))
+
+
+def test_a_date_names_its_text(log):
+    day = dt.date(2026, 11, 30)
+    assert 'pass "2026-11-30"' in hint_of(lambda: log.read(since=day))
+    assert list(log.read(since="2100-01-01")) == []
+    assert "datetime" not in hint_of(lambda: log.read(since="yesterday"))
+    assert "a datetime" in hint_of(lambda: log.read(since=object()))
+
+
+def test_a_path_of_bytes_is_decoded_by_its_owner():
+    assert hint_of(lambda: seglog.open(b"orders-0")) == "pass os.fsdecode(path)"
+    with pytest.raises(InvalidArgumentError, match="not NoneType"):
+        seglog.open(None)
