@@ -109,7 +109,7 @@ class BackupStore:
 
     def restore(
         self, dst: str | os.PathLike[str], *, snapshot: str = "latest", topics: Collection[str] = (),
-        partitions: Collection[str] = (), until: Time | None = None, until_offset: int | None = None,
+        partitions: Collection[str] = (), until: "Time | None" = None, until_offset: int | None = None,
         rename: Mapping[str, str] | None = None, adopt: bool = False, config: Mapping[str, object] | None = None,
         dry_run: bool = False, progress: Progress | None = None,
     ) -> RestoreRun:

@@ -74,7 +74,7 @@ class RestoreRun:
 
 def restore(
     store: AnyPath, dst: str | os.PathLike[str], *, snapshot: str = "latest", topics: Collection[str] = (),
-    partitions: Collection[str] = (), until: Time | None = None, until_offset: int | None = None,
+    partitions: Collection[str] = (), until: "Time | None" = None, until_offset: int | None = None,
     rename: Mapping[str, str] | None = None, adopt: bool = False, config: Mapping[str, object] | None = None,
     options: Mapping[str, str] | None = None, dry_run: bool = False, progress: Progress | None = None,
     fs: FileSystem | None = None,
@@ -264,7 +264,7 @@ def _left_out(
     return left_out
 
 
-def _until(until: Time | None, until_offset: int | None, *, is_chosen: bool) -> RestoreEnd | None:
+def _until(until: "Time | None", until_offset: int | None, *, is_chosen: bool) -> RestoreEnd | None:
     if until_offset is not None:
         if until is not None:
             raise InvalidArgumentError("until and until_offset exclude each other")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from seglog._kernels.batch_builder import MessageSetBuilder
 from seglog._kernels.batch_encode import EncodedBatch, encode_records, encode_single
-from seglog._kernels.column_encode import encode_columns
 from seglog._kernels.growing_batch import GrowingBatch
 from seglog._kernels.record_batch import Record as StoredRecord
 from seglog.clock import SystemClock
@@ -298,6 +297,8 @@ class BatchEncoder:
         columns: Arrow data or seglog.Columns, or a mapping of key, value, timestamp and headers to lists, Arrow arrays
         or buffers: see cext/build/column_source.pyx and format.arrow_columns. A null timestamp means none.
         """
+        late("seglog._kernels.column_encode")
+        from seglog._kernels.column_encode import encode_columns
         late("seglog.format.arrow_columns")
         from seglog.format.arrow_columns import plain_columns
 

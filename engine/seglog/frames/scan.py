@@ -75,8 +75,8 @@ class TopicScan(RowScan):
 def scan(
     paths: Source | Iterable[Source],
     *,
-    since: Time | None = None,
-    until: Time | None = None,
+    since: "Time | None" = None,
+    until: "Time | None" = None,
     from_offset: SupportsIndex | None = None,
     to_offset: SupportsIndex | None = None,
     columns: Sequence[str] | None = None,

@@ -9,11 +9,11 @@ from seglog._kernels.write_gate import CallLock
 from seglog.errors import SeglogError
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
+from seglog.late_import import late
 from seglog.logger import Logger
 from seglog.reading.extent import Shown
 from seglog.segment.indexes import time_ranges_bytes
 from seglog.segment.segment import Segment
-from seglog.segment.time_ranges import time_ranges_path
 from seglog.threads.background_work import BackgroundWork
 
 _LOG = Logger(__name__)
@@ -46,6 +46,9 @@ class RangesWriter(BackgroundWork[Segment]):
     def _place(self, segment: Segment, raw: bytes) -> None:
         """With the files lock, so that the segment is not cut or removed meanwhile."""
         if self._has(segment):
+            late("seglog.segment.time_ranges")
+            from seglog.segment.time_ranges import time_ranges_path
+
             write_atomically(self._fs, time_ranges_path(segment.path), raw)
             segment._let_go()            # the next search opens them
 

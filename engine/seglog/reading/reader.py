@@ -61,8 +61,8 @@ class ReadArguments(NamedTuple):
 
     start: int | None = None
     stop: int | None = None
-    since: Time | None = None
-    until: Time | None = None
+    since: "Time | None" = None
+    until: "Time | None" = None
     isolation: Isolation = "read_uncommitted"
     on_out_of_range: OnOutOfRange | None = None
     control: bool = False
@@ -94,8 +94,8 @@ class LogReader(LogLookup):
         start: int | None = None,
         stop: int | None = None,
         *,
-        since: Time | None = None,
-        until: Time | None = None,
+        since: "Time | None" = None,
+        until: "Time | None" = None,
         isolation: Isolation = "read_uncommitted",
         on_out_of_range: OnOutOfRange | None = None,
         control: bool = False,

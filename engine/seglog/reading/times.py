@@ -1,19 +1,21 @@
 """Points in time as people give them: milliseconds, datetimes, ISO 8601, `-2h`, `+10m`; and durations: `10m`."""
-import datetime as dt
 import re
 import time
 from operator import index
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex, TypeAlias
 
 from seglog.config import duration_ms
 from seglog.errors import InvalidArgumentError
+from seglog.late_import import late
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+if TYPE_CHECKING:
+    import datetime as dt
+
 # As seconds, times from 1973 to 5138; as milliseconds, days of 1970 to 1973. A new record is refused with such a time,
 # too (SANE_TIME_MIN of format.batch): what has one was written by a producer that took seconds for milliseconds.
 SECONDS_FROM, SECONDS_UNTIL = 10**8, 10**11
 
-Time = SupportsIndex | dt.datetime | str
+Time: TypeAlias = "SupportsIndex | dt.datetime | str"
 
 
 def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
@@ -29,12 +31,15 @@ def to_timestamp_ms(when: Time, *, now_ms: int | None = None) -> int:
         raise InvalidArgumentError(f"not a time: {when!r}", hint="pass whole milliseconds: time.time_ns() // 1_000_000")
     if isinstance(when, SupportsIndex):     # an int, or one of numpy's
         return _checked(index(when), when)
+    late("datetime")        # most programs pass numbers, or no time at all
+    import datetime as dt
+
     if isinstance(when, dt.datetime):
         if when.tzinfo is None:
             raise InvalidArgumentError(
                 f"the datetime has no time zone: {when!r}", hint="pass one: datetime(..., tzinfo=UTC)"
             )
-        return (when - _EPOCH) // dt.timedelta(milliseconds=1)
+        return (when - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
     if not isinstance(when, str):
         raise InvalidArgumentError(f"not a time: {when!r}", hint=_hint_of(when))
     text = when.strip()
@@ -57,16 +62,19 @@ def to_time_bound_ms(when: Time, *, now_ms: int | None = None) -> int:
     timestamp_ms = to_timestamp_ms(when, now_ms=now_ms)
     is_number = isinstance(when, SupportsIndex) or (isinstance(when, str) and when.strip().isdecimal())
     if is_number and SECONDS_FROM <= timestamp_ms < SECONDS_UNTIL:
-        shown = _EPOCH + dt.timedelta(milliseconds=timestamp_ms)
+        shown = time.strftime("%Y-%m-%d", time.gmtime(timestamp_ms // 1000))
         raise InvalidArgumentError(
-            f"a time is a number of milliseconds since 1970, and {when} would be {shown:%Y-%m-%d}",
-            hint=f'if it is in seconds, pass {timestamp_ms}000; if you mean that day, pass "{shown:%Y-%m-%d}"',
+            f"a time is a number of milliseconds since 1970, and {when} would be {shown}",
+            hint=f'if it is in seconds, pass {timestamp_ms}000; if you mean that day, pass "{shown}"',
         )
-    return timestamp_ms + _is_between_ms(when)
+    return timestamp_ms + (not is_number and _is_between_ms(when))
 
 
 def _hint_of(when: object) -> str:
     """What to pass instead of something that is not a time."""
+    late("datetime")
+    import datetime as dt
+
     if isinstance(when, dt.timedelta):
         return 'that is a duration: for a time before now, pass datetime.now(UTC) - it, or text such as "-2h"'
     if isinstance(when, dt.date):
@@ -78,6 +86,9 @@ def _hint_of(when: object) -> str:
 
 
 def _is_between_ms(when: Time) -> bool:
+    late("datetime")
+    import datetime as dt
+
     if isinstance(when, str):
         try:
             when = dt.datetime.fromisoformat(when.strip())

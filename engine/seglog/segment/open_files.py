@@ -22,10 +22,10 @@ from seglog.format import names
 from seglog.format.dialect import Dialect, text_beside
 from seglog.fs.mapping import Mapping
 from seglog.fs.refusals import storage_error
+from seglog.late_import import late
 from seglog.segment.index_file import OFFSET_INDEXES, TIME_INDEXES, MinuteIndex, OffsetIndex, TimeIndex
 from seglog.segment.open_settings import SegmentOpenSettings
 from seglog.segment.published_end import End
-from seglog.segment.time_ranges import time_ranges_of
 
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
@@ -131,6 +131,9 @@ class SegmentFiles(QuickFiles):
         `end_offset`: names.MAX_OFFSET means that the segment is the last one and may grow.
         """
         if reader.ranges is None and (self.end is None or end_offset < names.MAX_OFFSET):
+            late("seglog.segment.time_ranges")
+            from seglog.segment.time_ranges import time_ranges_of
+
             reader.ranges = time_ranges_of(self._path, self.window)
         return reader.ranges
 

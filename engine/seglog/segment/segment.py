@@ -12,7 +12,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from seglog._kernels.header_walk import HeaderWalk
 from seglog._kernels.mapping import file_size
@@ -34,6 +34,7 @@ from seglog.format.compression import Decompress, decompressor
 from seglog.format.dialect import Dialect, beside, dialect_of
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
+from seglog.late_import import late
 from seglog.segment.batches import (
     SCAN_BATCHES,
     SCAN_BYTES,
@@ -50,9 +51,11 @@ from seglog.segment.positions import BatchPosition, LostRange, TimestampOffset
 from seglog.segment.published_end import End, PublishedEnd
 from seglog.segment.small_log import largest_in_headers
 from seglog.segment.tag_defaults import TagDefaults
-from seglog.segment.time_ranges import TimeRanges, read_time_ranges
 from seglog.segment.time_search import TimeSearch
 from seglog.segment.transaction_index import HeldTransactionIndex, TransactionIndex
+
+if TYPE_CHECKING:
+    from seglog.segment.time_ranges import TimeRanges
 
 # A PointReader's answer if it needs the time index.
 ASK_THE_TIME_INDEX = -3
@@ -271,11 +274,14 @@ class Segment(QuickSegment):
         return self.files().minute_index
 
     @property
-    def time_ranges(self) -> TimeRanges | None:
+    def time_ranges(self) -> "TimeRanges | None":
         """The .ranges.index beside the log; None if there is none. Raises what `read_time_ranges` raises.
 
         Read again each time, and not compared with the log.
         """
+        late("seglog.segment.time_ranges")
+        from seglog.segment.time_ranges import read_time_ranges
+
         try:
             return read_time_ranges(self.path)
         except FileNotFoundError:

@@ -21,9 +21,6 @@ from seglog.format import names
 from seglog.format.dialect import beside
 from seglog.fs.mapping import Mapping
 
-# Measured at 10^7 records (benches/README.md): smaller runs make lookups no quicker. With runs of 256 KiB, as column
-# statistics have them, a lookup takes almost four times the CPU (22 us instead of 6).
-RUN_BYTES = 64 << 10
 _OFFSET_MAX = 2**63 - 1
 
 
