@@ -1,11 +1,14 @@
 """What people try first, before they read a page: each is refused with the call that they meant."""
 import datetime as dt
+from contextlib import ExitStack
 
 import pytest
 
 import seglog
+import seglog.aio
+import seglog.pulsar
 from seglog.clock import ManualClock
-from seglog.errors import InvalidArgumentError, OffsetOutOfRangeError, SeglogError
+from seglog.errors import InvalidArgumentError, LeaseLostError, OffsetOutOfRangeError, SeglogError
 
 
 def hint_of(work):
@@ -104,3 +107,83 @@ def test_a_path_of_bytes_is_decoded_by_its_owner():
     assert hint_of(lambda: seglog.open(b"orders-0")) == "pass os.fsdecode(path)"
     with pytest.raises(InvalidArgumentError, match="not NoneType"):
         seglog.open(None)
+
+
+# --- a queue -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["alone", "owner", "attached"])
+def jobs(tmp_path, request):
+    """A queue; one that is shared, by its owner, and by a second opening, which sends each call to the owner."""
+    is_shared = request.param != "alone"
+    with ExitStack() as opened:
+        for _ in range(1 + (request.param == "attached")):
+            queue = opened.enter_context(
+                seglog.Queue(tmp_path / "jobs", fsync="never", attach=is_shared, max_attempts=2)
+            )
+        yield queue
+
+
+def test_an_exception_is_not_a_reason(jobs):
+    jobs.put(b"mail")
+    job = jobs.get(timeout=5)
+    error = KeyError("address")
+    assert "repr(error)" in hint_of(lambda: job.nack(reason=error))
+    assert not job.is_settled
+    assert jobs.stats().in_flight == 1
+    job.nack(0, reason=repr(error))
+    with jobs.get(timeout=5) as job:
+        job.nack(reason="no address")
+    assert [job.reason for job in jobs.dead] == ["no address"]
+
+
+def test_one_job_where_several_are_taken(jobs):
+    assert "even for one" in hint_of(lambda: jobs.put_many(b"mail"))
+    jobs.put(b"mail")
+    job = jobs.get(timeout=5)
+    assert "even for one" in hint_of(lambda: jobs.ack(job))
+    assert "even for one" in hint_of(lambda: jobs.ack(job.id))
+    assert "get()" in hint_of(lambda: jobs.ack([job.id]))
+    assert "even for one" in hint_of(lambda: jobs.release(job))
+    jobs.ack([job])
+    assert jobs.stats().backlog == 0
+
+
+def test_a_job_that_is_finished_does_not_need_a_longer_lease(jobs):
+    jobs.put(b"mail")
+    job = jobs.get(timeout=5)
+    job.ack()
+    with pytest.raises(LeaseLostError, match="it is acknowledged"):
+        job.nack()
+    assert "is_settled" in hint_of(job.nack)
+
+
+def test_fields_of_a_job(jobs):
+    assert "str(" in hint_of(lambda: jobs.put(b"mail", properties={"user": 17}))
+    with pytest.raises(InvalidArgumentError, match="properties must be a mapping"):
+        jobs.put(b"mail", properties="user")
+    assert "str(" in hint_of(lambda: jobs.put(b"mail", key=17))
+    assert 'key="' in hint_of(lambda: jobs.put(b"mail", unique_for=60))
+    with pytest.raises(InvalidArgumentError, match=r"delay must be .*0 seconds"):
+        jobs.put(b"mail", delay=-1)
+    assert jobs.stats().backlog == 0
+
+
+PATH_DOORS = {
+    "Queue": seglog.Queue,
+    "shared Queue": lambda path: seglog.Queue(path, attach=True),
+    "Topic": seglog.Topic,
+    "ManagedLedger": seglog.pulsar.ManagedLedger,
+    "Ledger": lambda path: seglog.pulsar.Ledger.create(path, 0),
+    "aio.Queue": seglog.aio.Queue,
+    "aio.Topic": seglog.aio.Topic,
+}
+
+
+@pytest.mark.parametrize("path", [None, 5, b"jobs", "a\0b"])
+@pytest.mark.parametrize("door", PATH_DOORS)
+def test_a_path_that_is_none(tmp_path, monkeypatch, door, path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgumentError, match="a path must"):
+        PATH_DOORS[door](path)
+    assert list(tmp_path.iterdir()) == []

@@ -14,6 +14,7 @@ from seglog.aio.taking import AsyncDeadJob, AsyncJob, AsyncTaker
 from seglog.aio.together import Together
 from seglog.attach.shared_queue import Queue
 from seglog.errors import InvalidArgumentError, LogClosedError
+from seglog.fs.refusals import as_path
 from seglog.loop.home import HomeLoop
 from seglog.queue.queue import PutCall, QueueStats, _listed
 
@@ -38,7 +39,7 @@ class AsyncQueue(AsyncTaker[AsyncJob]):
     _kind, _dead_kind = AsyncJob, AsyncDeadJob
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
-        self._path = path
+        self._path = as_path(path)
         self._options = options
         self._opened: Queue | None = None
 

@@ -18,6 +18,7 @@ from seglog.aio.handover import Opening, open_by_thread
 from seglog.aio.taking import AsyncDeadJob, AsyncJob, AsyncTaker
 from seglog.aio.together import Together
 from seglog.errors import InvalidArgumentError, LogClosedError
+from seglog.fs.refusals import as_path
 from seglog.ledger.position import Position
 from seglog.loop.home import HomeLoop
 from seglog.queue.consumer import Consumer, SubscriptionStats
@@ -211,7 +212,7 @@ class AsyncTopic:
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
-        self.path = Path(os.path.abspath(path))
+        self.path = Path(os.path.abspath(as_path(path)))
         self._options = options
         self._opened: Topic | None = None
         # Consumers and producers that may be open.

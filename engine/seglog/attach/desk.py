@@ -25,7 +25,7 @@ from seglog.errors import (
 )
 from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import StoredEntry
-from seglog.queue.job import PUT_BY, DeadJob, Job
+from seglog.queue.job import FINISHED_HINT, PUT_BY, DeadJob, Job
 from seglog.queue.lane import UNREADABLE, Lane
 from seglog.queue.queue import OwnedQueue
 
@@ -174,7 +174,8 @@ class Desk:
         job = self._job(header.get("id"), header.get("attempt"))
         if job is None:
             raise LeaseLostError(
-                f"job {header['id']} is not leased to attempt {header['attempt']}: it is acknowledged"
+                f"job {header['id']} is not leased to attempt {header['attempt']}: it is acknowledged",
+                hint=FINISHED_HINT,
             )
         return job
 

@@ -31,11 +31,13 @@ from seglog.errors import (
     StorageError,
 )
 from seglog.fs import local_socket
+from seglog.fs.refusals import as_path
+from seglog.ledger.ledger_metadata import checked_properties
 from seglog.ledger.message_batch import HINT_OF_VALUE
 from seglog.logger import Logger
 from seglog.queue import queue as plain
 from seglog.queue.dead import DeadJobs
-from seglog.queue.job import DeadJob, Job
+from seglog.queue.job import NOT_ITS_JOB_HINT, DeadJob, Job
 from seglog.queue.metrics import QueueCounts
 from seglog.queue.options import checked_options, duration_ns, time_ms
 from seglog.queue.queue import OwnedQueue, PutCall, QueueStats
@@ -74,7 +76,7 @@ class SharedQueue(SharedHandle[OwnedQueue], Queue):
         self, path: str | os.PathLike[str], *, attach: bool = True, is_command: bool = False, **options: Any
     ) -> None:
         """`is_command`: it does not own the queue for long, so its options are not compared with the owner's."""
-        self.path = Path(os.path.abspath(path))
+        self.path = Path(os.path.abspath(as_path(path)))
         if options.get("recover"):
             raise InvalidArgumentError(
                 "recover and attach are not for the same opening",
@@ -215,10 +217,6 @@ class SharedQueue(SharedHandle[OwnedQueue], Queue):
             raise InvalidArgumentError(
                 f"priority must be an int from {plain.LOWEST} to {plain.HIGHEST}, not {priority!r}"
             )
-        if properties is not None and not all(
-            isinstance(name, str) and isinstance(text, str) for name, text in dict(properties).items()
-        ):
-            raise InvalidArgumentError(f"properties must be texts by texts, not {repr(properties)[:80]}")
         values = [_bytes_of(value) for _, value in jobs]
         timeout_s = None if timeout is None else duration_ns("timeout", timeout) / 1e9
         with self._guard:
@@ -226,7 +224,7 @@ class SharedQueue(SharedHandle[OwnedQueue], Queue):
             number = self._put_number
         header: Header = {
             "call": "put", "keys": [_key_sent(key) for key, _ in jobs], "priority": priority, "is_many": is_many,
-            "properties": None if properties is None else dict(properties),
+            "properties": None if properties is None else checked_properties(properties),
             "delay": None if delay is None else duration_ns("delay", delay) / 1e9,
             "at_ms": None if at is None else time_ms("at", at, self._clock.now_ms()),
             "unique_for": None if unique_for is None else duration_ns("unique_for", unique_for) / 1e9,
@@ -354,7 +352,7 @@ class SharedQueue(SharedHandle[OwnedQueue], Queue):
     def _plain_for(self, job: object) -> OwnedQueue:
         queue = self._owned()
         if queue is None:
-            raise InvalidArgumentError(f"not a job of this queue: {repr(job)[:80]}")
+            raise InvalidArgumentError(f"not a job of this queue: {repr(job)[:80]}", hint=NOT_ITS_JOB_HINT)
         return queue
 
     def pause(self) -> None:
@@ -600,7 +598,8 @@ def _key_sent(key: str | bytes | None) -> object:
         return key
     if isinstance(key, bytes):
         return [key.hex()]
-    raise InvalidArgumentError(f"a key must be text or bytes, not {repr(key)[:80]}")
+    hint = "encode it as text: str(number)" if isinstance(key, int) else None
+    raise InvalidArgumentError(f"a key must be text or bytes, not {repr(key)[:80]}", hint=hint)
 
 
 def _half() -> float:

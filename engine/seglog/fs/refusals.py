@@ -7,6 +7,7 @@ import errno
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
@@ -94,6 +95,20 @@ def _of_limited_memory(path: str | os.PathLike[str]) -> tuple[str, str] | None:
 def missing(path: str | os.PathLike[str]) -> StorageError:
     """The error for a path that must exist and does not, in the words that the system's own error gets."""
     return storage_error(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)), "open", path)
+
+
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """A path as a caller gave it. Raises InvalidArgumentError if it is something else."""
+    try:
+        found = Path(path)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"a path must be text or a Path, not {type(path).__name__}",
+            hint="pass os.fsdecode(path)" if isinstance(path, bytes) else 'for example "data/orders-0"',
+        ) from None
+    if "\0" in str(found):
+        raise InvalidArgumentError(f"a path must not contain a null byte: {str(found)!r}")
+    return found
 
 
 def begins_as_url(path: str) -> bool:

@@ -124,7 +124,10 @@ def checked_properties(properties: Mapping[str, str]) -> dict[str, str]:
     _check_mapping(properties)
     for name, value in properties.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidArgumentError(f"a property's name and value must be text, not {name!r}: {value!r}")
+            raise InvalidArgumentError(
+                f"a property's name and value must be text, not {name!r}: {value!r}",
+                hint="encode it as text: str(value), or json.dumps(value)",
+            )
     return dict(properties)
 
 

@@ -26,6 +26,7 @@ from seglog.errors import (
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem, WritableFile
 from seglog.fs.mapping import Mapping as FileMapping
+from seglog.fs.refusals import as_path
 from seglog.ledger.ledger import DELETED_SUFFIX, Ledger, delete_ledger, remove_directory
 from seglog.ledger.property_file import PropertyFile
 
@@ -61,7 +62,7 @@ class LedgerSnapshotStorage(BucketSnapshotStorage):
         fs: FileSystem | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.path = Path(os.path.abspath(path))
+        self.path = Path(os.path.abspath(as_path(path)))
         self._fs = fs or OsFileSystem()
         self._clock = clock
         self._owner = owner

@@ -203,7 +203,8 @@ class Consumer(JobTaker):
     def _own(self, messages: Iterable[Message]) -> list[Message]:
         if isinstance(messages, str | bytes | bytearray | memoryview) or not isinstance(messages, Iterable):
             raise InvalidArgumentError(
-                f"messages must be a list, or another iterable, not {repr(messages)[:80]}"
+                f"messages must be a list, or another iterable, not {repr(messages)[:80]}",
+                hint="pass a list, even for one",
             )
         listed = list(messages)
         for message in listed:

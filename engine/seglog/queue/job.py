@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from seglog._kernels.entry_frame import KEY_IS_BASE64, MessageFields
 from seglog._kernels.quiet_lane import JobFields
-from seglog.errors import CorruptRecordError, SeglogError
+from seglog.errors import CorruptRecordError, InvalidArgumentError, SeglogError
 from seglog.late_import import late
 from seglog.ledger.entry import Entry
 from seglog.ledger.message_batch import BatchedMessage
@@ -26,6 +26,9 @@ PUT_BY = "seglog.queue.put"
 _OWN = (UNIQUE_UNTIL, UNIQUE_NAME, PUT_BY)
 # The longest reason that is kept of a failure.
 REASON_CHARACTERS = 1000
+# Hints for a job that a call does not expect.
+FINISHED_HINT = "a job is finished once: job.is_settled says whether it was here"
+NOT_ITS_JOB_HINT = "pass jobs that get() or get_many() of this queue returned, not their ids"
 # How many bytes of a value a job shows of itself.
 _SHOWN_BYTES_MAX = 40
 
@@ -205,6 +208,10 @@ class Job(JobFields):
 
         Raises LeaseLostError if its lease has ended and it was delivered again, or it is finished.
         """
+        if not isinstance(reason, str):
+            raise InvalidArgumentError(
+                f"a reason must be text, not {type(reason).__name__}", hint="of an exception: reason=repr(error)"
+            )
         self._lane.refuse(self, delay, reason)
         self.is_settled = True
 

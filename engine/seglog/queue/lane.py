@@ -52,7 +52,7 @@ from seglog.ledger.stored_entry import StoredEntry, columns_of
 from seglog.logger import Logger
 from seglog.queue.backlog import Backlog
 from seglog.queue.dead_letters import DeadLetters
-from seglog.queue.job import REASON_CHARACTERS, DeadJob, Job
+from seglog.queue.job import FINISHED_HINT, REASON_CHARACTERS, DeadJob, Job
 from seglog.queue.journaled_ledger import JournaledLedger
 from seglog.queue.metrics import QueueCounts
 from seglog.queue.options import QueueOptions, duration_ns
@@ -783,7 +783,10 @@ class Lane(QuietLane):
             state = "it waits to be delivered again"
         else:
             state = "it is acknowledged" if self._is_acknowledged(at) else "its lease has ended"
-        return LeaseLostError(f"{self.noun} {job.id} is not leased to attempt {job.attempt}: {state}")
+        return LeaseLostError(
+            f"{self.noun} {job.id} is not leased to attempt {job.attempt}: {state}",
+            hint=FINISHED_HINT if state == "it is acknowledged" else None,
+        )
 
     # --- dead jobs ---------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, 
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
 from seglog.fs.lock import HINT_SELF
+from seglog.fs.refusals import as_path
 from seglog.late_import import late
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.cursor_file import cursor_path
@@ -39,7 +40,7 @@ from seglog.metrics import PROCESS
 from seglog.queue.backlog import Backlog, Reservation, WhenFull
 from seglog.queue.dead import DeadJobs
 from seglog.queue.dead_letters import DeadLetters
-from seglog.queue.job import Job
+from seglog.queue.job import NOT_ITS_JOB_HINT, Job
 from seglog.queue.lane import SUBSCRIPTION, Lane
 from seglog.queue.metrics import OpenQueues, QueueCounts
 from seglog.queue.options import checked_options, duration_ns, time_ms
@@ -154,7 +155,7 @@ class OwnedQueue(JobTaker, OpenHandle):
             raise InvalidArgumentError(
                 f"{type(self).__name__} does not take attach=True", hint="call seglog.Queue, not a class below it"
             )
-        self.path = Path(os.path.abspath(path))
+        self.path = Path(os.path.abspath(as_path(path)))
         self._options = checked_options(
             lease, max_attempts, retry_delay, max_retry_delay, retry_jitter, reraise, chance
         )
@@ -553,7 +554,7 @@ class OwnedQueue(JobTaker, OpenHandle):
     def _lane_of(self, job: Job) -> Lane:
         lane = getattr(job, "_lane", None)
         if not isinstance(job, Job) or lane not in self._in_order:
-            raise InvalidArgumentError(f"not a job of this queue: {repr(job)[:80]}")
+            raise InvalidArgumentError(f"not a job of this queue: {repr(job)[:80]}", hint=NOT_ITS_JOB_HINT)
         assert isinstance(lane, Lane)
         return lane
 
@@ -742,7 +743,9 @@ def parts_of(
 def _listed(what: str, given: Iterable[Item]) -> list[Item]:
     """The items. Raises InvalidArgumentError if there are none to iterate over, or it is one value, not several."""
     if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
-        raise InvalidArgumentError(f"{what} must be a list, or another iterable, not {repr(given)[:80]}")
+        raise InvalidArgumentError(
+            f"{what} must be a list, or another iterable, not {repr(given)[:80]}", hint="pass a list, even for one"
+        )
     return list(given)
 
 

@@ -34,6 +34,7 @@ from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, NotALogError, SubscriptionBusyError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.handles import OpenHandle
+from seglog.fs.refusals import as_path
 from seglog.late_import import late
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.cursor_file import cursor_path
@@ -107,7 +108,7 @@ class Topic(OpenHandle):
         fs: FileSystem | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.path = Path(os.path.abspath(path))
+        self.path = Path(os.path.abspath(as_path(path)))
         if fsync not in get_args(Fsync):
             raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
         ledger_config, delayed = _configs(config)

@@ -124,7 +124,8 @@ def key_bytes(key: str | bytes | None) -> bytes:
     if isinstance(key, bytes):
         return b"b" + key
     raise InvalidArgumentError(
-        f"unique_for needs a key, text or bytes, not {repr(key)[:80]}", hint="pass key=: of its jobs, one is put"
+        f"unique_for needs a key, text or bytes, not {repr(key)[:80]}",
+        hint='pass key="...": of the jobs with this key, one is put',
     )
 
 

@@ -9,7 +9,7 @@ from seglog.config import OTHER_TOPIC_SETTINGS, Fsync, LogConfig, with_minute_in
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
 from seglog.format.dialect import KAFKA
-from seglog.fs.refusals import begins_as_url, url_error
+from seglog.fs.refusals import as_path, begins_as_url, url_error
 
 OnOutOfRange = Literal["earliest", "latest"]
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -119,15 +119,7 @@ def _mending(key: object, value: object, headers: object) -> str | None:
 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:
-    try:
-        found = Path(path)
-    except TypeError:
-        raise InvalidArgumentError(
-            f"a path must be text or a Path, not {type(path).__name__}",
-            hint="pass os.fsdecode(path)" if isinstance(path, bytes) else 'for example "data/orders-0"',
-        ) from None
-    if "\0" in str(found):
-        raise InvalidArgumentError(f"a path must not contain a null byte: {str(found)!r}")
+    found = as_path(path)
     # (Refused here because what the system says of it repeats the credentials in it.)
     if begins_as_url(str(found)) and not os.path.lexists(found):
         raise url_error(found, "name a directory; seglog.scan reads topics in a store")

@@ -464,7 +464,8 @@ def _check_text(what: str, text: object) -> None:
         if text is not None:
             text.encode()   # type: ignore[attr-defined]
     except (AttributeError, UnicodeEncodeError):
-        raise InvalidArgumentError(f"{what} must be text, not {repr(text)[:80]}") from None
+        hint = "encode it as text: str(number)" if isinstance(text, int) else None
+        raise InvalidArgumentError(f"{what} must be text, not {repr(text)[:80]}", hint=hint) from None
 
 
 def _delay_ns(delay: timedelta | float) -> int:
@@ -481,7 +482,10 @@ def _delay_ns(delay: timedelta | float) -> int:
             f"delay must be seconds or a timedelta, not {delay!r}", hint="for example 10, or timedelta(seconds=10)",
         ) from None
     if not 0 <= delay_ns < 2**62 * 1_000_000:
-        raise InvalidArgumentError(f"delay must be at least 0 and less than 2**62 ms, not {seconds} s")
+        raise InvalidArgumentError(
+            f"delay must be 0 seconds or more, and less than 2**62 ms, not {seconds:g}",
+            hint="leave it out for no delay",
+        )
     return delay_ns
 
 

@@ -12,6 +12,7 @@ from typing import Self
 from seglog.clock import SystemClock
 from seglog.errors import CorruptManifestError, NotALogError
 from seglog.fs.files import OsFileSystem
+from seglog.fs.refusals import as_path
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.ledger import Ledger
 from seglog.ledger.managed.cursor_file import CursorState, cursor_files, with_journal
@@ -26,7 +27,8 @@ class ClosedManagedLedger(ManagedReader):
 
     def __init__(self, path: str | os.PathLike[str], config: ManagedLedgerConfig | None = None) -> None:
         super().__init__(
-            Path(os.path.abspath(path)), config or ManagedLedgerConfig(), OsFileSystem(), SystemClock(), read_only=True
+            Path(os.path.abspath(as_path(path))), config or ManagedLedgerConfig(), OsFileSystem(), SystemClock(),
+            read_only=True,
         )
         self.manifest = Manifest.read(self.path)
         infos = list(self.manifest.ledgers)

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from seglog.errors import CorruptManifestError, NotALogError
 from seglog.fs.files import FileSystem
+from seglog.fs.refusals import as_path
 from seglog.ledger.compacted.compacted_ledger import CompactedLedger
 from seglog.ledger.ledger import DELETED_SUFFIX, delete_ledger, remove_directory
 from seglog.ledger.managed.manifest import FILE_NAME as MANIFEST_NAME
@@ -40,7 +41,7 @@ def compacted_directory(topic: Path, ledger_id: int, *, is_new: bool = False) ->
 
 def is_compacted_home(path: Path) -> bool:
     """Whether a directory is the one with a topic's compacted ledgers, which is not a topic itself."""
-    path = Path(os.path.abspath(path))
+    path = Path(os.path.abspath(as_path(path)))
     return path.name == DIRECTORY and (path.parent / MANIFEST_NAME).exists()
 
 

@@ -33,7 +33,7 @@ from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
-from seglog.fs.refusals import refusals
+from seglog.fs.refusals import as_path, refusals
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.ledger_metadata import changed_properties
 from seglog.ledger.managed.appender import ManagedAppender
@@ -74,7 +74,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
             config = ManagedLedgerConfig.of(config or {})
         if fsync not in get_args(Fsync):
             raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
-        path, fs, clock = Path(os.path.abspath(path)), fs or OsFileSystem(), clock or SystemClock()
+        path, fs, clock = Path(os.path.abspath(as_path(path))), fs or OsFileSystem(), clock or SystemClock()
         with refusals("list", path):
             refuse_other_kind(
                 path, DirectoryKind.MANAGED_LEDGER,
