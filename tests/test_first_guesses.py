@@ -9,6 +9,8 @@ import seglog.aio
 import seglog.pulsar
 from seglog.clock import ManualClock
 from seglog.errors import InvalidArgumentError, LeaseLostError, OffsetOutOfRangeError, SeglogError
+from seglog.tools import cli
+from support.command import seglog as seglog_command
 
 
 def hint_of(work):
@@ -187,3 +189,44 @@ def test_a_path_that_is_none(tmp_path, monkeypatch, door, path):
     with pytest.raises(InvalidArgumentError, match="a path must"):
         PATH_DOORS[door](path)
     assert list(tmp_path.iterdir()) == []
+
+
+# --- commands ----------------------------------------------------------------------------------
+
+
+def first_and_hint(*words, status):
+    first, *_, last = seglog_command(*words, status=status).stderr.splitlines()
+    return first, last
+
+
+def test_the_words_of_other_tools_name_our_commands():
+    known = {*cli.COMMANDS, "--version"}
+    assert set(cli._MEANT.values()) <= known
+    assert not set(cli._MEANT) & known
+    for given, meant in cli._MEANT.items():
+        assert f"did you mean '{meant}'" in first_and_hint(given, "logs", status=2)[0]
+    for slip, meant in (("verfy", "verify"), ("reprot", "report"), ("recove", "recover")):
+        assert f"did you mean '{meant}'" in first_and_hint(slip, status=2)[0]
+    assert "did you mean" not in first_and_hint("zzz", status=2)[0]
+
+
+def test_a_topic_where_a_partition_is_read(tmp_path, log):
+    missing, partition = tmp_path / "orders", tmp_path / "orders-0"
+    for words in (["dump"], ["ls"], ["verify"], ["seek", "--offset", 0]):
+        assert str(partition) in first_and_hint(*words, missing, status=3)[1]
+    assert first_and_hint("dump", tmp_path / "order", status=3)[1] == "  try: check the path"
+    for read in (seglog.open_partition, seglog.follow, lambda path: seglog.scan(path).to_arrow()):
+        assert str(partition) in hint_of(lambda read=read: read(missing))
+        assert hint_of(lambda read=read: read(tmp_path / "order")) == "check the path"
+
+
+def test_a_partition_where_a_topic_is_chosen(tmp_path, log):
+    assert first_and_hint("dump", tmp_path, "--topic", "orders-0", status=4)[1].endswith(f"{tmp_path}/orders-0")
+    assert "seglog ls" in first_and_hint("dump", tmp_path, "--topic", "bills", status=4)[1]
+    seglog.backup(tmp_path / "orders-0", tmp_path / "store")
+    words = ("restore", tmp_path / "store", tmp_path / "to", "--topic", "orders-0")
+    assert first_and_hint(*words, status=2)[1].endswith("--partition orders-0")
+    store, to = tmp_path / "store", tmp_path / "to"
+    hint = hint_of(lambda: seglog.restore(store, to, topics=["orders-0"]))
+    assert hint.endswith('partitions=["orders-0"]')
+    assert not (tmp_path / "to").exists()

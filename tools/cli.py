@@ -85,6 +85,17 @@ HIDDEN = {
 }
 COMMANDS = {name: line for group in (*GROUPS.values(), HIDDEN) for name, line in group.items()}
 
+# What other tools call it, or what one would guess: near in meaning, not in letters (`repair` looks like `report`).
+_MEANT = {
+    "cat": "dump", "show": "dump", "print": "dump", "read": "dump", "tail": "dump", "head": "dump", "consume": "dump",
+    "grep": "dump", "list": "ls", "dir": "ls", "look": "ls", "info": "stats", "count": "stats", "size": "du",
+    "find": "seek", "search": "seek", "check": "verify", "fsck": "verify", "scrub": "verify", "validate": "verify",
+    "repair": "recover", "fix": "recover", "salvage": "recover", "compare": "diff", "offsets": "groups",
+    "lag": "groups", "describe": "topics", "upgrade": "convert", "migrate": "convert", "retain": "prune",
+    "clean": "tidy", "copy": "mirror", "sync": "mirror", "parquet": "export", "server": "serve", "start": "serve",
+    "run": "serve", "broker": "serve", "jobs": "queue", "settings": "config", "version": "--version",
+}
+
 _NAME_WIDTH = max(map(len, COMMANDS))       # so that all groups have the same columns
 
 # Modules whose names differ from their commands: report.py holds the printing that all commands share.
@@ -218,6 +229,10 @@ def _with_nearest(
     return click.UsageError(f"{error.message.rstrip('.')}: did you mean '{above}{near[0]}'?", ctx)
 
 
+def _meant(given: str) -> list[str]:
+    return [_MEANT[given]] if given in _MEANT else []
+
+
 class CommandGroup(click.Group):
     """A group of commands below a command: `seglog index`."""
 
@@ -278,7 +293,8 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as e:
-            raise _with_nearest(e, ctx, args[0], COMMANDS) from None
+            given = args[0]
+            raise _with_nearest(e, ctx, given, [] if given in _MEANT else COMMANDS, otherwise=_meant(given)) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in GROUPS.items():

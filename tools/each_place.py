@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from seglog.errors import CompactedTopicError, InvalidRecordError, NotALogError, SeglogError, UnknownPolicyError
+from seglog.format import names
 from seglog.format.directory_kinds import SEE_LEDGERS, is_of_ledgers
 
 from . import report
@@ -37,9 +38,11 @@ class EachPlace:
         if topics:
             self._under = {path: of_topics(places, topics) for path, places in self._under.items()}
             if self._under and not any(self._under.values()):
+                first, is_one = next(iter(self._under)), names.parse_partition_dir(topics[0]) is not None
                 raise NotALogError(
-                    f"no partition of a topic that matches {' or '.join(map(repr, topics))}",
-                    file=next(iter(self._under)), hint="`seglog ls` lists what is here",
+                    f"no partition of a topic that matches {' or '.join(map(repr, topics))}", file=first,
+                    hint=f"for one partition, pass its directory: {first}/{topics[0]}" if is_one
+                    else "`seglog ls` lists what is here",
                 )
         self._places: Sequence[Place] = [place for places in self._under.values() for place in places]
         self._as_json = as_json

@@ -289,6 +289,10 @@ def as_seglog_error(error: Exception) -> SeglogError:
     if isinstance(error, OSError):
         what = error.strerror or str(error) or type(error).__name__
         hint = _OS_HINTS.get(error.errno or 0)
+        if error.errno == errno.ENOENT and isinstance(error.filename, str):
+            from seglog.fs.refusals import hint_of_topic  # not for `seglog --help`
+
+            hint = hint_of_topic(error.filename) or hint
         return StorageError(what[0].lower() + what[1:], file=error.filename, hint=hint)
     import traceback  # not for `seglog --help`: it takes a tenth of that
 
@@ -320,6 +324,7 @@ _OPTIONS = (
     (r'decode=\{"(\w+)": "(\w+)"\}', r"--decode \1=\2"),
     (r'schemas="([^"]+)"', r"--schemas \1"),
     (r"\bdecode=(?!\{)", "--decode"),
+    (r'partitions=\["([^"]+)"\]', r"--partition \1"),
 )
 
 

@@ -191,6 +191,12 @@ class _Told:
 _Part = SnapshotPartition | SnapshotLedger
 
 
+def _hint_of(kind: str, name: str, partitions: Collection[str]) -> str:
+    if kind == "topic" and name in partitions:
+        return f'for one partition, partitions=["{name}"]'
+    return "`seglog backup ls STORE --snapshot ...` lists what it has"
+
+
 def _topic_of(part: _Part) -> str:
     """That of a partition; a queue or ledger is named as a whole."""
     return part.name if isinstance(part, SnapshotLedger) else part.name.rpartition("-")[0]
@@ -207,7 +213,7 @@ def _chosen(snapshot: Snapshot, topics: Collection[str], partitions: Collection[
                 left_out = snapshot.left_out.get(name)
                 raise InvalidArgumentError(
                     f"the snapshot {snapshot.id} has no {kind} {name!r}" + (f": {left_out}" if left_out else ""),
-                    hint="`seglog backup ls STORE --snapshot ...` lists what it has",
+                    hint=_hint_of(kind, name, parts),
                 )
     if not topics and not partitions:
         return list(snapshot.parts)

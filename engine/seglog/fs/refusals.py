@@ -94,7 +94,21 @@ def _of_limited_memory(path: str | os.PathLike[str]) -> tuple[str, str] | None:
 
 def missing(path: str | os.PathLike[str]) -> StorageError:
     """The error for a path that must exist and does not, in the words that the system's own error gets."""
-    return storage_error(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)), "open", path)
+    error = storage_error(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)), "open", path)
+    if hint := hint_of_topic(path):
+        error.hint = hint
+    return error
+
+
+def hint_of_topic(path: str | os.PathLike[str]) -> str | None:
+    """The hint if a missing path is a topic's, `data/orders`, whose partitions are there: `data/orders-0`."""
+    where, name = os.path.split(os.fspath(path))
+    # (ValueError: there is none.)
+    try:
+        found = min(entry for entry in os.listdir(where or ".") if re.fullmatch(f"{re.escape(name)}-[0-9]+", entry))
+    except (OSError, ValueError):
+        return None
+    return f"a topic has a directory for each partition, such as {os.path.join(where, found)}"
 
 
 def as_path(path: str | os.PathLike[str]) -> Path:
