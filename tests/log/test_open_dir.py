@@ -28,7 +28,7 @@ from seglog.state import offset_checkpoints
 from seglog.state.checkpoints import format_offset_checkpoint, read_offset_checkpoint
 from seglog.state.partition_hold import PartitionHold
 from support.faultfs import FailingFs, RecordingFs
-from support.waiting import line_of
+from support.waiting import line_of, wait_for
 
 
 def test_logs_are_made_by_topic_and_partition(tmp_path):
@@ -458,3 +458,67 @@ def test_a_log_dir_that_is_left_open_ends_without_a_word(tmp_path):
     code = "import sys, seglog; log_dir = seglog.open_dir(sys.argv[1])"
     ended = subprocess.run([sys.executable, "-c", code, tmp_path / "data"], capture_output=True, text=True, check=True)
     assert (ended.stdout, ended.stderr) == ("", "")
+
+
+def syncs(fs):
+    return [call for call in fs.calls if "sync" in call]
+
+
+@pytest.mark.parametrize("fsync", ["batch", "interval", "never"])
+def test_partitions_that_are_deleted_together_take_one_sync_although_they_were_written_to(tmp_path, fsync):
+    fs = FailingFs(OsFileSystem())
+    orders = [("orders", number) for number in range(3)]
+    removals = []
+    with seglog.open_dir(tmp_path) as log_dir:
+        log_dir.log("kept").append(b"value")
+    with seglog.open_dir(tmp_path, fsync=fsync, fs=fs) as log_dir:
+        for where in orders:
+            log_dir.log(*where).append(b"value")
+        fs.calls.clear()
+        log_dir._delete_partitions(orders, removals)
+        assert len(syncs(fs)) == 1
+        assert log_dir.partitions() == [("kept", 0)]
+    assert len(removals) == 3
+    # As a crash would leave them: a broker removes them, and need not recover the others.
+    assert (tmp_path / names.CLEAN_SHUTDOWN).exists()
+    assert read_offset_checkpoint(tmp_path / names.RECOVERY_POINT_CHECKPOINT) == {("kept", 0): 1}
+
+
+@pytest.mark.parametrize("fsync", ["batch", "interval"])
+def test_who_waits_for_a_partition_that_is_deleted_is_answered(tmp_path, fsync):
+    told, fs = [], FailingFs(OsFileSystem())
+    with seglog.open_dir(tmp_path, fsync=fsync, fs=fs) as log_dir:
+        log = log_dir.log("orders")
+        written = log.append_batch(seglog.build_batch([(None, b"value")]), wait=False)
+        fs.calls.clear()
+        log_dir._delete_partitions([("orders", 0)], [])
+        assert len(syncs(fs)) == (2 if fsync == "batch" else 1)     # the record's comes first: an answer promises it
+        if fsync == "batch":
+            log.when_durable(written, told.append)
+            wait_for(lambda: told == [None])
+        with pytest.raises(LogClosedError):
+            log.append(b"late")
+
+
+def test_partitions_whose_deletion_failed_have_all_their_records(tmp_path, monkeypatch):
+    orders = [("orders", number) for number in range(3)]
+    real = OsFileSystem.rename
+
+    def rename(fs, source, target):
+        if "orders-1" in str(source):
+            raise StorageError("no room", file=source)
+        real(fs, source, target)
+
+    with seglog.open_dir(tmp_path, fsync="interval", config={"linger.ms": 60_000}) as log_dir:
+        for where in orders:
+            log_dir.log(*where).append(b"value")
+        with monkeypatch.context() as faulty:
+            faulty.setattr(OsFileSystem, "rename", rename)
+            with pytest.raises(StorageError, match="no room"):
+                log_dir._delete_partitions(orders, [])
+        assert log_dir.partitions() == orders[1:]
+        for where in orders[1:]:
+            log_dir.log(*where).append(b"more")
+    with seglog.open_dir(tmp_path) as log_dir:
+        for where in orders[1:]:
+            assert [record.value for record in log_dir.log(*where).read()] == [b"value", b"more"]

@@ -619,6 +619,11 @@ class Log(Followable, Unclosed):
         where the parent keeps the log. Records and batches that were read before stay readable. Raises LogFailedError
         if a sync fails now, or failed in the background without an error to a caller: the files are released then, too.
         """
+        self._close()
+
+    def _close(self, *, discards: bool = False) -> None:
+        """`discards`: it is about to be deleted. Nothing is synced that no answer promised, and the log is left as by a
+        crash: if it is not deleted then, the next opening recovers it."""
         if self.closed:
             return
         if self._is_forked:
@@ -626,10 +631,11 @@ class Log(Followable, Unclosed):
             self._is_over()
             return
         self._maintenance.release(self)
-        with contextlib.suppress(SeglogError):      # the next opening does it
-            self._retainer.remove_deleted(all_of_them=True)
+        if not discards:
+            with contextlib.suppress(SeglogError):      # the next opening does it
+                self._retainer.remove_deleted(all_of_them=True)
         try:
-            shielded(self._tail.close)
+            shielded(self._tail.close, discards=discards)
         finally:
             self._is_over()
             self._maintenance.stop()

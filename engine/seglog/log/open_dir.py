@@ -178,16 +178,20 @@ class LogDir(OpenHandle):
         later, or at the next start. If an error ends it, the first ones are deleted."""
         before = len(left)
         try:
-            for where in partitions:
-                with self._lock:
-                    self._check()
-                    directory = self._released(where)
-                    with lock.lock_partition(self._fs, directory):
-                        left.append(rename_deleted(self._fs, directory))
-                        self._state.gather_offsets(where, dict.fromkeys(names.OFFSET_CHECKPOINTS), gone=True)
+            # Shielded as a whole: there are a dozen shielded calls a partition, each with two switches of threads.
+            shielded(self._rename_deleted, partitions, left)
         finally:
             if len(left) > before:
                 self._fs.sync_directory(self.path)
+
+    def _rename_deleted(self, partitions: Sequence[TopicPartition], left: list[Callable[[], None]]) -> None:
+        for where in partitions:
+            with self._lock:
+                self._check()
+                directory = self._released(where, discards=True)
+                with lock.lock_partition(self._fs, directory):
+                    left.append(rename_deleted(self._fs, directory))
+                    self._state.gather_offsets(where, dict.fromkeys(names.OFFSET_CHECKPOINTS), gone=True)
 
     def delete(self, topic: str, partition: int = 0) -> None:
         """Remove a partition: its directory, and its lines in the log dir's checkpoint files.
@@ -205,12 +209,12 @@ class LogDir(OpenHandle):
                 # The old lines do no harm until then: creating a partition of the same name removes them first.
                 self._state.gather_offsets(where, dict.fromkeys(names.OFFSET_CHECKPOINTS), gone=True)
 
-    def _released(self, where: TopicPartition) -> Path:
+    def _released(self, where: TopicPartition, *, discards: bool = False) -> Path:
         """With the lock: the directory of a partition, whose log is closed. Raises NotALogError if there is none."""
         directory = self.path / names.partition_dir(*where)
         log = self._logs.pop(where, None)
         if log is not None:
-            log.close()
+            log._close(discards=discards)
         if not directory.is_dir():
             raise NotALogError("no such partition directory", file=directory)
         return directory

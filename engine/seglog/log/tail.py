@@ -538,19 +538,19 @@ class LogTail(WriteGate, QuietTail):
 
     # --- closing ---------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close(self, *, discards: bool = False) -> None:
         """Make everything durable if nothing failed, and release the files. Raises LogFailedError if that fails now, or
-        if a sync or write failed in the background without an error to a caller."""
+        if a sync or write failed in the background without an error to a caller. `discards`: see Log._close."""
         try:
             self.ranges.wait()
-            self.files_lock.run(self.with_lock, self._close)
+            self.files_lock.run(self.with_lock, self._close, discards)
         except BaseException as error:
             if error is self.failure:
                 self.settle(error)
             raise
         self.tell()
 
-    def _close(self) -> None:
+    def _close(self, discards: bool) -> None:
         if self.shown.extent is None:
             return
         clean = False
@@ -559,10 +559,16 @@ class LogTail(WriteGate, QuietTail):
                 self._reload()
                 self.write_lingering()
                 with self.changing():
-                    self.alone_within(self._finish)
-                clean = True
+                    self.alone_within(self._let_wait_no_more if discards else self._finish)
+                clean = not discards
         finally:
             self.let_go(clean=clean)
+
+    def _let_wait_no_more(self) -> None:
+        """Answer those that wait for a sync: with one, where an answer promises it."""
+        if self.publishes_synced and self.durable_offset != self.next_offset:
+            self.sync_all()
+        self.cover(self.number)
 
     def _finish(self) -> None:
         """Put everything on the disk, and record that in the log dir."""

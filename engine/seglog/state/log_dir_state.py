@@ -172,6 +172,8 @@ class LogDirState:
     ) -> bool:
         self._share.check_file()
         self._checkpoints.gather(where, offsets, lock=lock, gone=gone)
+        if gone:
+            self._settles = True        # all that are left may be clean
         if not self._checkpoints.is_due():
             return False
         self._checkpoints.write()
