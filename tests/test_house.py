@@ -22,3 +22,13 @@ def test_a_public_class_has_a_name_of_its_own():
         for name in re.findall(r"^(?:cdef )?class (\w+)", path.read_text(), re.MULTILINE):
             places.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
     assert {name: files for name, files in places.items() if len(files) > 1 and not name.startswith("_")} == {}
+
+
+def test_named_tuples_are_those_that_are_made_quickly():
+    """typing's take as long as five of them (seglog.named_tuple). `counters` is on the same floor as that module."""
+    slow = {
+        path.name for path in python_sources()
+        if re.search(r"^\s*(?:from typing import .*\bNamedTuple\b|from collections import .*\bnamedtuple\b)",
+                     path.read_text(), re.MULTILINE)
+    }
+    assert slow == {"counters.py", "named_tuple.py"}

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 ENGINE = ROOT / "engine/seglog"
 # A room may import rooms on lower floors, never its own floor's neighbours or above.
 FLOORS = [
-    {"_version", "errors", "counters", "logger", "pulsar_pb", "_kernels"},
+    {"_version", "errors", "counters", "logger", "named_tuple", "pulsar_pb", "_kernels"},
     {"clock", "config", "late_import", "metrics", "process_end"},
     {"_public", "fs", "format", "delayed", "threads", "wire"},
     {"segment", "stores"},

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import click
 from click.core import ParameterSource
@@ -18,6 +18,7 @@ from seglog._kernels.record_text import TextRows
 from seglog.errors import CorruptRecordError, InvalidArgumentError
 from seglog.format import names
 from seglog.frames.typed.kinds import KINDS
+from seglog.named_tuple import NamedTuple
 from seglog.reading.arguments import Isolation
 from seglog.reading.damage import OnCorrupt
 from seglog.reading.partition import Partition

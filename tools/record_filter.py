@@ -1,11 +1,11 @@
 """Selects the records that `seglog dump` shows by their contents: --key, --grep, --header."""
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import click
 
 from seglog._kernels.record_batch import Record
+from seglog.named_tuple import NamedTuple
 
 
 class RecordFilter(NamedTuple):

@@ -3,11 +3,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog._kernels.segment_scan import BatchTable
 from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog.named_tuple import NamedTuple
 from seglog.reading.partition import Partition
 from seglog.reading.unproven import unproven_batches, unproven_records
 from seglog.segment.batches import UNREADABLE, checked_records, header_offset_of

@@ -2,10 +2,10 @@
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import OsFileSystem
+from seglog.named_tuple import NamedTuple
 
 
 class Gauge(NamedTuple):

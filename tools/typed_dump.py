@@ -3,10 +3,11 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from seglog.errors import InvalidArgumentError, SchemaNotFoundError
 from seglog.format.names import parse_partition_dir
+from seglog.named_tuple import NamedTuple
 from seglog.wire.internal_topics import InternalRecords
 
 from .decoding import Decode, TypedRecords

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 from click.core import ParameterSource
 
 from seglog.errors import SeglogError
 from seglog.format import names
+from seglog.named_tuple import NamedTuple
 from seglog.state.checkpoints import TopicPartition
 from seglog.verification.findings import Finding, Report, Severity
 from seglog.verification.verify import LEVELS

@@ -7,9 +7,10 @@ rebuilds indexes must be given it. docs/config.md is generated from the fields b
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 from seglog.errors import InvalidConfigError
+from seglog.named_tuple import NamedTuple
 
 KIB = 1 << 10
 MIB = 1 << 20

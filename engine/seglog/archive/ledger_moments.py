@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from seglog._kernels.crc import crc32c
 from seglog._kernels.segment_scan import scan
@@ -44,6 +43,7 @@ from seglog.ledger.ledger_metadata import FILE_NAME as LEDGER_FILE
 from seglog.ledger.ledger_metadata import LedgerMetadata
 from seglog.ledger.managed.journal import FILE_NAME as JOURNAL_FILE
 from seglog.ledger.managed.journal import next_record, parse_journal
+from seglog.named_tuple import NamedTuple
 from seglog.segment.batches import SCAN_BATCHES, SCAN_BYTES
 from seglog.segment.recovery import check_behind
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog._kernels.shield import shielded, start_thread, work_in_background
@@ -28,6 +28,7 @@ from seglog.errors import (
 from seglog.fs import local_socket
 from seglog.fs.lock import PARTITION_LOCK, writer_of
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 from seglog.process_end import PROCESS_END
 
 logger = Logger("seglog")

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Never, NoReturn, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar, cast, get_args
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.quick_lock import QuickLock
@@ -49,6 +49,7 @@ from seglog.log.append import AppendResult, LogAppender, PendingAppend
 from seglog.log.log import Log
 from seglog.log.stats import LogStats
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 from seglog.reading.arguments import checked_config, checked_offset, checked_path, misplaced_error
 from seglog.reading.follower import Follower
 from seglog.reading.following import FollowedLog

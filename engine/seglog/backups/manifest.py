@@ -9,7 +9,7 @@ import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from seglog.backups.pieces import COMPRESSIONS, PIECE_BYTES, Piece, is_digest, parse_pieces, pieces_to_json
 from seglog.errors import CorruptBackupError
@@ -17,6 +17,7 @@ from seglog.format import names
 from seglog.format.checked_json import format_json, parse_json
 from seglog.format.directory_kinds import LEDGER_METADATA, MANIFEST
 from seglog.format.foreign_names import Shape, judged, judged_size
+from seglog.named_tuple import NamedTuple
 from seglog.state.kept_settings import FILE_NAME as SETTINGS_FILE
 from seglog.state.reader_cursor import is_cursor_file
 

@@ -11,7 +11,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import NamedTuple
 
 from seglog.backups.manifest import BackedFile, PartitionBackup, SnapshotPartition
 from seglog.backups.pieces import Piece
@@ -19,6 +18,7 @@ from seglog.backups.repository import Repository, file_content
 from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.fs.files import OsFileSystem
+from seglog.named_tuple import NamedTuple
 from seglog.state.checkpoints import format_offset_checkpoint
 from seglog.stores.open_store import AnyPath, is_local
 from seglog.stores.store import ReadableStore, StoredFile

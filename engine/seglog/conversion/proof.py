@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from seglog._kernels.canonical import update_digest
 from seglog._kernels.columns import ArenaPool, Columns, chunks
@@ -20,6 +20,7 @@ from seglog.errors import ProofMismatchError
 from seglog.format.checked_json import format_json, parse_json
 from seglog.format.conversion_profile import Profile
 from seglog.format.dialect import Dialect
+from seglog.named_tuple import NamedTuple
 from seglog.segment.segment import Segment
 
 PROOF_FILE = "seglog-conversion.json"

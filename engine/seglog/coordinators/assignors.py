@@ -5,7 +5,8 @@ group takes. Between the steps the caller may do something else.
 """
 import heapq
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import NamedTuple
+
+from seglog.named_tuple import NamedTuple
 
 # The partitions of each topic, by its id.
 Assignment = Mapping[bytes, frozenset[int]]

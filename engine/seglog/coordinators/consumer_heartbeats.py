@@ -7,7 +7,7 @@ many steps, and the loop goes on between them: heartbeats wait for it, and what 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from seglog.clock import Clock
 from seglog.coordinators.assignors import ASSIGNORS, Assignment, Subscriber
@@ -39,6 +39,7 @@ from seglog.coordinators.internal_topic import KeyValue
 from seglog.coordinators.name_pattern import InvalidPatternError, name_pattern
 from seglog.coordinators.timer import Timer
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 from seglog.wire.error_codes import Errors
 
 _LOG = Logger(__name__)

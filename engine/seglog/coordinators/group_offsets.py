@@ -9,9 +9,9 @@ Every offset, in whichever state, counts to what all groups hold.
 """
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from seglog.coordinators.held import Held, text_bytes
+from seglog.named_tuple import NamedTuple
 
 TopicPartition = tuple[str, int]
 

@@ -10,7 +10,7 @@ It belongs to the server's loop: everything that waits is a coroutine or a timer
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from seglog.clock import Clock
 from seglog.coordinators.consumer_group import ConsumerGroup, ConsumerMember, Subscription
@@ -28,6 +28,7 @@ from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.rebalancing import Rebalancing
 from seglog.coordinators.timer import Paced, Timer
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 from seglog.wire.error_codes import Errors
 from seglog.wire.internal_topics import OFFSETS_TOPIC
 

@@ -1,7 +1,7 @@
 """A topic of the coordinators, such as __consumer_offsets: they write to its logs, and read them when they start."""
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from seglog._kernels.record_batch import RecordBatch
 from seglog.clock import Clock
@@ -11,6 +11,7 @@ from seglog.format.batch import build_batch
 from seglog.log.append import AppendResult, PendingAppend
 from seglog.log.log import Log
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 from seglog.wire.error_codes import Errors
 
 _LOG = Logger(__name__)

@@ -5,7 +5,7 @@ Answers are callbacks, since a join waits for the other members. This module use
 """
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from seglog.clock import Clock
 from seglog.coordinators.coordinator_config import CoordinatorConfig
@@ -13,6 +13,7 @@ from seglog.coordinators.group import Group, GroupState
 from seglog.coordinators.group_member import Joined, JoinResult, Member, Protocols, Synced, SyncResult
 from seglog.coordinators.timer import Timer
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 from seglog.wire.error_codes import Errors
 
 _LOG = Logger(__name__)

@@ -14,7 +14,6 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 from seglog.clock import Clock
 from seglog.coordinators.coordinator_config import CoordinatorConfig
@@ -41,6 +40,7 @@ from seglog.fs.files import FileSystem
 from seglog.log.append import PendingAppend
 from seglog.log.log import Log
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 from seglog.wire.error_codes import Errors
 from seglog.wire.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 

@@ -1,10 +1,11 @@
 """The interface of all trackers of delayed messages."""
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog.delayed.config import DelayedDeliveryConfig
+from seglog.named_tuple import NamedTuple
 
 
 class DelayedMessage(NamedTuple):

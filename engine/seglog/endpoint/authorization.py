@@ -8,7 +8,7 @@ The rules are those of Kafka's KafkaApis, ControllerApis and AclApis. Each API h
 """
 import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.endpoint.authorizer import Authorizer
@@ -16,6 +16,7 @@ from seglog.endpoint.error_answers import error_answer
 from seglog.endpoint.request_context import Handler, RequestContext
 from seglog.endpoint.topics import ZERO_ID, Topics
 from seglog.errors import ProtocolError
+from seglog.named_tuple import NamedTuple
 from seglog.state.acls import CLUSTER_NAME, Operation, ResourceType
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import (

@@ -6,12 +6,12 @@ docs/config.md is made from this file.
 """
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import NamedTuple
 
 from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.endpoint.settings import ServerConfig
 from seglog.errors import InvalidConfigError
+from seglog.named_tuple import NamedTuple
 from seglog.reading.arguments import key_name
 from seglog.upkeep.cleaner_config import CleanerConfig
 

@@ -5,7 +5,7 @@ beside them (coordinators.group_settings). The server's own settings cannot be c
 """
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from seglog.config import Fsync, LogConfig, Settings
 from seglog.coordinators.coordinator_config import CoordinatorConfig
@@ -18,6 +18,7 @@ from seglog.endpoint.settings import ServerConfig
 from seglog.endpoint.topics import Topics
 from seglog.errors import InvalidConfigError, SeglogError
 from seglog.log.log import Log
+from seglog.named_tuple import NamedTuple
 from seglog.reading.arguments import checked_config
 from seglog.reading.settings import Setting, checked_changes
 from seglog.state.directory_dialect import DIALECT_SETTING

@@ -9,7 +9,6 @@ request.
 import asyncio
 import time
 from concurrent.futures import Executor
-from typing import NamedTuple
 
 from seglog.coordinators.refusals import error_of
 from seglog.endpoint.converted_records import ConvertedRecords, FirstPieces, cut_message
@@ -19,6 +18,7 @@ from seglog.endpoint.topics import Topics
 from seglog.errors import OffsetOutOfRangeError, SeglogError
 from seglog.log.log import Log
 from seglog.loop.long_polls import LongPolls
+from seglog.named_tuple import NamedTuple
 from seglog.reading.arguments import Isolation
 from seglog.reading.fetch_result import Fetched, FetchSlice
 from seglog.wire.error_codes import Errors

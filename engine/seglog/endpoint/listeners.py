@@ -12,12 +12,12 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
 
 from seglog.endpoint.addresses import checked_listen, parse_address
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.fs.refusals import storage_error
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 
 _LOG = Logger(__name__)
 

@@ -9,7 +9,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from seglog.config import MAX_INT
 from seglog.coordinators.group_offsets import TopicPartition
@@ -40,6 +40,7 @@ from seglog.format.compression import output_bytes_max
 from seglog.log.append import AppendResult, CheckedBatch, PendingAppend
 from seglog.log.log import Log
 from seglog.loop.durability import Durability
+from seglog.named_tuple import NamedTuple
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import ApiKey, ProduceRequest, ProduceResponse
 

@@ -2,13 +2,13 @@
 
 A client drops those, and may send the others again. (LogValidator.validateRecord, ProduceResponse.RecordError)
 """
-from typing import NamedTuple
 
 from seglog._kernels.segment_scan import scan
 from seglog._kernels.window import Window
 from seglog.errors import SeglogError
 from seglog.format.compression import decompressor
 from seglog.log.log import Log
+from seglog.named_tuple import NamedTuple
 
 # In a larger batch no records are named, so that it blocks neither the loop nor the answer.
 _RECORDS_MAX = 10_000

@@ -1,11 +1,12 @@
 """Where a request came from, for its handler."""
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.endpoint.peer import Peer
 from seglog.endpoint.security_log import SecurityLog
 from seglog.endpoint.workload import UNLIMITED, Workload
+from seglog.named_tuple import NamedTuple
 
 
 class RequestContext(NamedTuple):

@@ -5,7 +5,7 @@ authentication.
 """
 import asyncio
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from seglog.coordinators.pending_answer import PendingAnswer
 from seglog.coordinators.refusals import error_of
@@ -20,6 +20,7 @@ from seglog.endpoint.security_log import SecurityLog
 from seglog.endpoint.workload import LIGHT_ROWS, AnswerTooLargeError, HeavyWork, Workload
 from seglog.errors import ProtocolError, UnsupportedApiVersionError
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 from seglog.wire.codec import API_VERSIONS, decode_request, encode_response
 from seglog.wire.coders import TooManyElementsError
 from seglog.wire.error_codes import Errors

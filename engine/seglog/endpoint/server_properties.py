@@ -1,11 +1,11 @@
 """A broker's `server.properties`, as the settings and the listeners of a server here."""
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from seglog.endpoint.broker_keys import broker_settings
 from seglog.errors import InvalidConfigError
 from seglog.format.java_properties import parse_properties
+from seglog.named_tuple import NamedTuple
 
 
 class ServerProperties(NamedTuple):

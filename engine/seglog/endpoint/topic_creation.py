@@ -9,7 +9,7 @@ start that finds it creates what is missing.
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from seglog.errors import CorruptSettingsError
 from seglog.format import names
@@ -17,6 +17,7 @@ from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
+from seglog.named_tuple import NamedTuple
 
 FILE_NAME = ".seglog.creation"
 FORMAT = "seglog-topic-creation"

@@ -6,7 +6,7 @@ step is this file, for all topics that are deleted together, and a start that fi
 """
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from seglog.errors import CorruptSettingsError
 from seglog.format import names
@@ -14,6 +14,7 @@ from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
+from seglog.named_tuple import NamedTuple
 
 FILE_NAME = ".seglog.deletion"
 FORMAT = "seglog-topic-deletion"

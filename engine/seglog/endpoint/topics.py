@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from seglog.config import MAX_INT, LogConfig
 from seglog.coordinators.topic_errors import (
@@ -46,6 +46,7 @@ from seglog.log.log import Log
 from seglog.log.open_dir import LogDir
 from seglog.logger import Logger
 from seglog.loop.durability import Durability
+from seglog.named_tuple import NamedTuple
 from seglog.reading.arguments import checked_config, key_name
 from seglog.reading.cluster_settings import POLICY
 from seglog.reading.settings import LogSettings, Setting, checked_changes, settings_of_new_log

@@ -1,10 +1,11 @@
 """What a partition's writer tells readers in other processes: `.seglog.live`, docs/formats/live_ends.md."""
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from seglog._kernels.crc import crc32c
 from seglog.errors import UnsupportedVersionError
+from seglog.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -6,9 +6,9 @@ Sources: LogFileUtils, LocalLog.parseTopicPartitionName, org.apache.kafka.common
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 from seglog.errors import InvalidArgumentError, NotALogError
+from seglog.named_tuple import NamedTuple
 
 # --- files of a segment: twenty digits and one of these ----------------------------------------
 

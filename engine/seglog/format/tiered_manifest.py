@@ -11,11 +11,12 @@ from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 from seglog.errors import CorruptManifestError, EncryptedPayloadError, SeglogError, UnsupportedVersionError
 from seglog.format import names
 from seglog.format.compression import Codec, decompress
+from seglog.named_tuple import NamedTuple
 
 VERSION = "1"
 MANIFEST_SUFFIX, INDEXES_SUFFIX = ".rsm-manifest", ".indexes"

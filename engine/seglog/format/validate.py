@@ -5,7 +5,7 @@ version is wanted; a v1 wrapper's relative offsets do not start at 0 (old client
 compressed bytes. These are rebuilt here, as LogValidator does it: the same records, as one batch.
 """
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from seglog._kernels.append_result import Assigned, Unfit, trusted
 from seglog._kernels.append_rules import AppendCheck
@@ -13,6 +13,7 @@ from seglog._kernels.batch_builder import BatchBuilder, MessageSetBuilder
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, RecordTooLargeError
 from seglog.format.compression import Codec, compress, decompress, decompressor, harmless_bytes, may_exceed
+from seglog.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from seglog.errors import InvalidArgumentError, StorageError
 from seglog.frames.libraries import library
@@ -41,6 +41,7 @@ from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.refusals import storage_error
 from seglog.fs.removal import remove_files
+from seglog.named_tuple import NamedTuple
 
 RANGE_KEY = b"seglog.range"
 RANGE_VERSION = 1

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from seglog._kernels.segment_scan import scan
@@ -20,6 +19,7 @@ from seglog.frames.part import ScanPart
 from seglog.frames.stored import StoredPartition, is_stored, stored_partitions, stored_parts
 from seglog.fs.lock import writer_of
 from seglog.fs.refusals import missing, refusals
+from seglog.named_tuple import NamedTuple
 from seglog.reading.arguments import is_read_committed
 from seglog.reading.follower import Follower
 from seglog.reading.gaps import GapFinder

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from seglog._kernels.columns import ArenaPool
 from seglog._kernels.segment_scan import BatchTable, scan
@@ -41,6 +40,7 @@ from seglog.frames.part import POOL, Rows, ScanPart, Work
 from seglog.fs.files import OsFileSystem
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.scratch import scratch_directory
+from seglog.named_tuple import NamedTuple
 from seglog.reading.arguments import Isolation, is_read_committed
 from seglog.reading.gaps import has_hole, is_compaction, missing_segments
 from seglog.reading.listing import check_swap

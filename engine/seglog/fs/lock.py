@@ -38,7 +38,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from seglog._kernels.shield import shielded
 from seglog._kernels.unclosed import Unclosed
@@ -48,6 +48,7 @@ from seglog.fs import kept_lock
 from seglog.fs.files import AnyPath, FileSystem, WritableFile
 from seglog.fs.kept_lock import NOTE_BYTES, KeptLock, flock, noted_process, try_lock
 from seglog.fs.refusals import refusals, storage_error
+from seglog.named_tuple import NamedTuple
 
 LOG_DIR_LOCK = ".lock"                  # LogManager.LOCK_FILE_NAME
 PARTITION_LOCK = ".seglog.lock"         # seglog's; a broker's loader ignores the name

@@ -6,13 +6,14 @@
 
 This follows PIP-429. The third line is for batches compacted before it, by Pulsar up to 4.0.
 """
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from seglog._kernels.batched_messages import BatchedMessages
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
 from seglog.ledger.entry import Entry
 from seglog.ledger.position import Position
+from seglog.named_tuple import NamedTuple
 
 
 class _Fields(NamedTuple):

@@ -1,8 +1,9 @@
 """The position of an entry in a managed ledger."""
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from typing import overload
 
 from seglog.errors import InvalidArgumentError
+from seglog.named_tuple import NamedTuple
 
 
 class Position(NamedTuple):

@@ -28,7 +28,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, overload
 
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
@@ -41,6 +41,7 @@ from seglog.fs.mapping import Mapping, read_file
 from seglog.late_import import late
 from seglog.loading import replay
 from seglog.loading.index_trust import indexes_are_sound, sound_end
+from seglog.named_tuple import NamedTuple
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
 from seglog.state.leader_epochs import LeaderEpochs

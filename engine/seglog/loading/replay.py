@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from seglog._kernels.batch_survey import first_of_later_epoch
 from seglog._kernels.segment_scan import BatchTable, scan
@@ -17,6 +17,7 @@ from seglog.format.dialect import dialect_of
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping, read_file
+from seglog.named_tuple import NamedTuple
 from seglog.segment import transaction_index
 from seglog.segment.batches import SCAN_BATCHES
 from seglog.segment.segment import Segment

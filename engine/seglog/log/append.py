@@ -8,7 +8,7 @@ A refused append changes nothing. A batch that was made or checked outside the l
 configuration changed meanwhile (log.configuring).
 """
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from seglog._kernels.batch_encode import EncodedBatch
 from seglog._kernels.segment_scan import BatchTable
@@ -19,6 +19,7 @@ from seglog.format.old_format import MessageEncoder
 from seglog.format.validate import Assigned
 from seglog.late_import import late
 from seglog.log.tail import LogTail
+from seglog.named_tuple import NamedTuple
 from seglog.reading.arguments import check_leader_epoch, hint_of_record, hint_of_records
 from seglog.reading.format_counters import FormatCounters
 from seglog.reading.times import to_timestamp_ms

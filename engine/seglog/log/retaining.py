@@ -14,7 +14,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from seglog._kernels.shield import shielded
 from seglog._kernels.write_gate import CallLock
@@ -30,6 +30,7 @@ from seglog.log.snapshot_barrier import change_settled
 from seglog.log.tail import LogTail
 from seglog.log.truncation import LogTruncator
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 from seglog.reading.extent import Extent
 from seglog.segment.batches import first_offset_of
 from seglog.segment.segment import Segment

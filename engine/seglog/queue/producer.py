@@ -3,10 +3,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from seglog._kernels.quick_lock import QuickLock
 from seglog.errors import InvalidArgumentError, LogClosedError
+from seglog.named_tuple import NamedTuple
 from seglog.queue.sequences import Sequences
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Self, TypeVar, get_args
 
 from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog._kernels.shield import shielded
@@ -37,6 +37,7 @@ from seglog.ledger.managed.journal import FILE_NAME as JOURNAL
 from seglog.ledger.managed.manifest import FILE_NAME, Manifest
 from seglog.ledger.message_batch import HINT_OF_VALUE
 from seglog.metrics import PROCESS
+from seglog.named_tuple import NamedTuple
 from seglog.queue.backlog import Backlog, Reservation, WhenFull
 from seglog.queue.dead import DeadJobs
 from seglog.queue.dead_letters import DeadLetters

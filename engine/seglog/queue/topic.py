@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Self, get_args
 
 from seglog._kernels.entry_frame import KEY_IS_BASE64
 from seglog._kernels.quick_lock import QuickLock
@@ -41,6 +41,7 @@ from seglog.ledger.managed.cursor_file import cursor_path
 from seglog.ledger.managed.manifest import FILE_NAME, Manifest
 from seglog.ledger.position import EARLIEST, Position
 from seglog.metrics import PROCESS
+from seglog.named_tuple import NamedTuple
 from seglog.queue.backlog import Backlog
 from seglog.queue.consumer import Consumer, SubscriptionStats, stats_of
 from seglog.queue.journaled_ledger import JournaledLedger

@@ -9,12 +9,12 @@ import struct
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from seglog.errors import CorruptJournalError, CorruptRecordError, InvalidArgumentError
 from seglog.ledger.managed.journal import Change, JournalKind, JournalRecord
 from seglog.ledger.position import EARLIEST, Position
 from seglog.ledger.stored_entry import StoredEntry
+from seglog.named_tuple import NamedTuple
 
 # Properties of the entry: the end of its window, ms since 1970; and what it has alone, if that is not its key.
 UNIQUE_UNTIL, UNIQUE_NAME = "seglog.queue.unique.until", "seglog.queue.unique.name"

@@ -12,7 +12,7 @@ Tagged messages have no version: a fetch that names one gets them converted to i
 """
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from seglog._kernels.batch_survey import first_above
 from seglog._kernels.segment_scan import BatchTable, scan
@@ -22,6 +22,7 @@ from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError, UnsupportedVersionError
 from seglog.format.compression import Decompress
 from seglog.format.conversion_profile import compressor, version_words
+from seglog.named_tuple import NamedTuple
 from seglog.reading.extent import Extent
 from seglog.reading.fetch_result import Conversion, ConvertedFetch, Fetched, FetchSlice, LogEnds
 from seglog.reading.format_counters import FormatCounters

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 from seglog._kernels.batch_survey import first_above
 from seglog._kernels.chained import Chained
@@ -28,6 +28,7 @@ from seglog.format.compression import Decompress
 from seglog.format.live_ends import LiveEnds
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.late_import import late
+from seglog.named_tuple import NamedTuple
 from seglog.reading.arguments import (
     Isolation,
     OnOutOfRange,

@@ -7,13 +7,14 @@ log. All other settings are kept only by `Log.configure`.
 """
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig
 from seglog.errors import InvalidArgumentError, InvalidConfigError
 from seglog.format import names
 from seglog.format.dialect import DIALECTS, KAFKA, TAGGED
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 from seglog.reading.arguments import checked_config, decided, key_name
 from seglog.state.directory_dialect import DIALECT_SETTING, DirectoryDialect, directory_dialect
 from seglog.state.kept_settings import FILE_NAME, put_settings, read_settings

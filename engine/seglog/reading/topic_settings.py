@@ -9,12 +9,13 @@ What none of them says is unknown here: `server.properties` may say it, which is
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig
 from seglog.errors import CorruptSettingsError, SeglogError
 from seglog.format import names
 from seglog.fs.refusals import refusals
+from seglog.named_tuple import NamedTuple
 from seglog.reading.cluster_metadata import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,

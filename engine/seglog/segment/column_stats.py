@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from operator import lt
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from seglog._kernels.columns import ArenaPool, decode
 from seglog._kernels.crc import crc32c
@@ -24,6 +24,7 @@ from seglog.format import names
 from seglog.format.compression import decompressor
 from seglog.format.dialect import beside
 from seglog.fs.mapping import read_file
+from seglog.named_tuple import NamedTuple
 from seglog.segment.segment import Segment
 from seglog.segment.time_ranges import TimeSpan
 

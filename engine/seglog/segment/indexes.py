@@ -1,6 +1,6 @@
 """The index files of a segment as a function of its log (Kafka's LogSegment.recover)."""
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from seglog._kernels.index_build import IndexBuilder
 from seglog._kernels.segment_scan import BatchTable
@@ -8,6 +8,7 @@ from seglog._kernels.time_ranges import TimeRangesBuilder
 from seglog.config import LogConfig
 from seglog.errors import CorruptRecordError
 from seglog.format.dialect import KAFKA, Dialect, dialect_of
+from seglog.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from seglog.segment.segment import Segment

@@ -11,7 +11,6 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from seglog._kernels.index_build import IndexBuilder
 from seglog._kernels.segment_scan import BatchTable, scan
@@ -25,6 +24,7 @@ from seglog.format.dialect import dialect_of
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping, read_small
+from seglog.named_tuple import NamedTuple
 from seglog.segment.batches import SCAN_BATCHES
 from seglog.segment.index_file import MINUTE_MS
 from seglog.segment.indexes import index_bytes_of

@@ -1,5 +1,6 @@
 """The answers of a segment: where a batch is, which record has a time, which bytes were skipped."""
-from typing import NamedTuple
+
+from seglog.named_tuple import NamedTuple
 
 
 class BatchPosition(NamedTuple):

@@ -4,9 +4,9 @@ One writer moves the end forward, many readers load it: five numbers that change
 waits. Bytes after the end may be half a batch, and are never read. The end moves back only if a segment is truncated,
 and then under a new file (fs.aside.shorten): a reader that has the old file keeps its map.
 """
-from typing import NamedTuple
 
 from seglog._kernels.growing_end import GrowingEnd
+from seglog.named_tuple import NamedTuple
 
 
 class End(NamedTuple):

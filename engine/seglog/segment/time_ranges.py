@@ -12,7 +12,6 @@ a newer version: then a search walks the headers.
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from seglog._kernels.time_ranges import TimeRangesSearch
 from seglog._kernels.window import Window
@@ -20,6 +19,7 @@ from seglog.errors import CorruptIndexError, StorageError, UnsupportedVersionErr
 from seglog.format import names
 from seglog.format.dialect import beside
 from seglog.fs.mapping import Mapping
+from seglog.named_tuple import NamedTuple
 
 _OFFSET_MAX = 2**63 - 1
 

@@ -8,11 +8,12 @@ import struct
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from seglog._kernels.transaction_search import TransactionSearch
 from seglog.errors import CorruptIndexError, UnsupportedVersionError
 from seglog.fs.mapping import read_file
+from seglog.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from array import array

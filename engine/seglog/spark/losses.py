@@ -9,7 +9,6 @@ import json
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from seglog.frames.options import OFFSET_MAX
 from seglog.frames.part import ScanPart
@@ -17,6 +16,7 @@ from seglog.frames.row_losses import lost_offsets
 from seglog.frames.sink import new_file
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
 from seglog.fs.files import OsFileSystem
+from seglog.named_tuple import NamedTuple
 from seglog.segment.positions import LostRange
 
 

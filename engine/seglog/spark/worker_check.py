@@ -4,10 +4,11 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from seglog._version import __version__
 from seglog.errors import MissingLibraryError, SeglogError, UnsupportedVersionError
+from seglog.named_tuple import NamedTuple
 from seglog.spark.start_errors import cause_of
 
 if TYPE_CHECKING:

@@ -6,12 +6,13 @@ there. Whoever may write the file may do everything, so only its owner can.
 from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.format.checked_json import format_json
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
+from seglog.named_tuple import NamedTuple
 from seglog.state.owners_json import read_owners_json
 
 FILE_NAME = ".seglog.acls"

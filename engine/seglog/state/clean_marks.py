@@ -10,10 +10,11 @@ Formatting and parsing only; state.log_dir_state decides.
 import enum
 import os
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from seglog.format.checked_json import format_json, parse_json
 from seglog.fs.mapping import read_file
+from seglog.named_tuple import NamedTuple
 
 VERSION = 1
 PERIOD_FILE = ".seglog.cleanshutdown"

@@ -10,12 +10,12 @@ All else is refused: bytes of one dialect are nonsense in the other, and nothing
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from seglog.errors import CorruptSettingsError, NotALogError, SeglogError, UnsupportedVersionError
 from seglog.format import names
 from seglog.format.dialect import DIALECTS, KAFKA, TAGGED, Dialect
 from seglog.fs.refusals import refusals
+from seglog.named_tuple import NamedTuple
 from seglog.state.kept_settings import FILE_NAME, read_settings
 
 DIALECT_SETTING = "seglog.message.dialect"

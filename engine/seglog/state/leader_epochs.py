@@ -7,12 +7,13 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
+from seglog.named_tuple import NamedTuple
 from seglog.state.text_files import decode, format_checkpoint, parse_checkpoint, parse_int
 
 

@@ -16,7 +16,6 @@ The first three passes of Kafka's LogLoader (3.x), and the orphans of the fourth
 import os
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
-from typing import NamedTuple
 
 from seglog._kernels.mapping import file_size
 from seglog._kernels.segment_names import sorted_names
@@ -26,6 +25,7 @@ from seglog.format.dialect import KAFKA, Dialect
 from seglog.fs.aside import SCRATCH_SUFFIX
 from seglog.fs.files import FileSystem
 from seglog.fs.refusals import refusals, storage_error
+from seglog.named_tuple import NamedTuple
 from seglog.segment.segment import Segment
 from seglog.state.clean_marks import CLEAN_MARK
 

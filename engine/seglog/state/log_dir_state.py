@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from seglog._kernels.shield import shielded
 from seglog.errors import NotALogError
@@ -16,6 +16,7 @@ from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
 from seglog.fs.files import FileSystem
 from seglog.fs.lock import SHARED, TURNS_LOCK, Lock, lock_log_dir, turns
 from seglog.fs.refusals import refusals
+from seglog.named_tuple import NamedTuple
 from seglog.state.checkpoints import TopicPartition
 from seglog.state.clean_marks import CLEAN_MARK, PartitionState
 from seglog.state.clean_partitions import CleanPartitions

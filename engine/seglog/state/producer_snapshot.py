@@ -6,11 +6,12 @@ import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from seglog._kernels.crc import crc32c
 from seglog.errors import CorruptSnapshotError
 from seglog.fs.mapping import read_file
+from seglog.named_tuple import NamedTuple
 
 VERSION = 1
 _HEADER = struct.Struct(">hIi")         # version, CRC-32C of what follows it, count

@@ -12,7 +12,7 @@ import enum
 import os
 import struct
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from seglog._kernels.batch_survey import first_with_producer
 from seglog._kernels.producer_table import FrozenProducers, ProducerTable
@@ -24,6 +24,7 @@ from seglog.errors import (
     InvalidTxnStateError,
     OutOfOrderSequenceError,
 )
+from seglog.named_tuple import NamedTuple
 from seglog.segment.transaction_index import AbortedTransaction
 from seglog.state.open_transactions import Transactions
 from seglog.state.producer_snapshot import ProducerEntry, ProducerSnapshot, checked_body

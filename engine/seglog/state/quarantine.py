@@ -8,13 +8,14 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from seglog._kernels.crc import crc32c
 from seglog.errors import CorruptCheckpointError, StorageError, UnsupportedVersionError
 from seglog.fs.aside import make_directories, write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
+from seglog.named_tuple import NamedTuple
 from seglog.segment.positions import LostRange
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, StorageError, UnsupportedVersionError
 from seglog.format.checked_json import format_json, parse_json
@@ -20,6 +20,7 @@ from seglog.fs.lock import turns
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 
 _LOG = Logger(__name__)
 

@@ -5,7 +5,6 @@
 docs/formats/tiered_segments.md. A segment exists once its manifest does, which is put last.
 """
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from seglog.errors import CorruptManifestError, StorageError
 from seglog.format import names
@@ -16,6 +15,7 @@ from seglog.format.tiered_manifest import (
     base_offset_of,
     topic_of,
 )
+from seglog.named_tuple import NamedTuple
 from seglog.stores.store import ReadableStore, StoredFile
 
 _BESIDE_LOG = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TRANSACTION_INDEX_SUFFIX)

@@ -10,10 +10,10 @@ first, and `replay` makes the same state of what was written. Nothing here is ab
 """
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
 
 from seglog._kernels.quiet_lane import LeaseTables
 from seglog.ledger.managed.journal import Change, JournalKind, JournalRecord
+from seglog.named_tuple import NamedTuple
 
 # A message: ledger id, entry id, and its number in the batch, -1 if its entry is not one.
 Message = tuple[int, int, int]

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from seglog._kernels.record_batch import RecordBatch
 from seglog._kernels.segment_scan import scan
@@ -27,6 +26,7 @@ from seglog.format.dialect import KAFKA, dialect_of_config
 from seglog.fs.aside import write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import Mapping as FileMapping
+from seglog.named_tuple import NamedTuple
 from seglog.reading.gaps import is_told_compacted
 from seglog.reading.partition import Partition
 from seglog.segment.batches import first_offset_of

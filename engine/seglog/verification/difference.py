@@ -8,11 +8,12 @@ copy has there are a difference.
 """
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from seglog._kernels.record_batch import Record, RecordBatch
 from seglog.errors import CorruptRecordError
 from seglog.fs.mapping import Mapping
+from seglog.named_tuple import NamedTuple
 from seglog.reading.damage import lost_batch
 from seglog.reading.reader import LogReader
 from seglog.segment.batches import UNREADABLE, checked_records

@@ -12,7 +12,8 @@ One line is one field: name, type, the versions that have it, then its options:
 Versions are `3`, `0-12` or `4+`. A type is a primitive, the name of a struct, or a list (`[]`) of either.
 """
 import re
-from typing import NamedTuple
+
+from seglog.named_tuple import NamedTuple
 
 PRIMITIVES = frozenset(
     ("bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "string", "bytes", "records", "uuid")

@@ -2,9 +2,10 @@
 
 The framing is in docs/formats/coordinator_topics.md and cluster_metadata.md, the fields in proto/kafka/records.txt.
 """
-from typing import Any, NamedTuple
+from typing import Any
 
 from seglog.errors import ProtocolError, UnsupportedVersionError
+from seglog.named_tuple import NamedTuple
 from seglog.wire.codec import Frame, decode_at, decode_versioned, encode_message
 from seglog.wire.coders import read_uvarint
 from seglog.wire.definitions import snake_case

@@ -1,10 +1,11 @@
 """Decodes the bytes of one column: takes off the frame, finds the writer's schema by its id, reads, makes an array."""
 from collections.abc import Callable, Collection
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 from seglog.errors import SchemaNotFoundError
 from seglog.frames.libraries import library
 from seglog.frames.typed.columns import Column, Struct, UndecodableValueError
+from seglog.named_tuple import NamedTuple
 
 OnUndecodable = Literal["fail", "null", "raw"]
 # Takes the bytes; returns the schema's id, or None for the schema that was given, and where the value begins.

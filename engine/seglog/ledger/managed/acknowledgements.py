@@ -8,7 +8,7 @@ acknowledged messages of a partly acknowledged entry as a bitmap of their number
 """
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sortedcontainers import SortedDict
 
@@ -16,6 +16,7 @@ from seglog._kernels.quiet_cursor import AcknowledgedEnds
 from seglog.late_import import late
 from seglog.ledger.managed.extent import LedgerExtent
 from seglog.ledger.position import EARLIEST, Position
+from seglog.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from pyroaring import BitMap

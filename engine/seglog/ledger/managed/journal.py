@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from seglog._kernels.crc import crc32c
 from seglog._kernels.journal_end import JournalEnd
@@ -37,6 +36,7 @@ from seglog.ledger.ledger_metadata import MAX_ID
 from seglog.ledger.managed.acknowledgements import Acknowledgements
 from seglog.ledger.position import Position
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 from seglog.threads.write_gate import WriteGate
 
 logger = Logger("seglog")

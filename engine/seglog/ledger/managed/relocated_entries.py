@@ -9,7 +9,7 @@ import struct
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from seglog._kernels.shield import shielded
@@ -23,6 +23,7 @@ from seglog.ledger.managed.manifest import LEDGER_PREFIX
 from seglog.ledger.position import Position
 from seglog.ledger.stored_entry import StoredEntry
 from seglog.logger import Logger
+from seglog.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
