@@ -230,3 +230,30 @@ def test_a_partition_where_a_topic_is_chosen(tmp_path, log):
     hint = hint_of(lambda: seglog.restore(store, to, topics=["orders-0"]))
     assert hint.endswith('partitions=["orders-0"]')
     assert not (tmp_path / "to").exists()
+
+
+# --- a queue, once more ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [5, "maxMessageSize=5", [("maxMessageSize", 5)]])
+@pytest.mark.parametrize("door", [seglog.Queue, seglog.Topic, seglog.pulsar.ManagedLedger])
+def test_a_config_that_is_no_mapping(tmp_path, door, config):
+    with pytest.raises(InvalidArgumentError, match="must be a mapping"):
+        door(tmp_path / "made", config=config)
+    assert not (tmp_path / "made").exists()
+
+
+def test_whether_to_wait_may_be_anything(jobs):
+    jobs.put_many([b"one", b"two"])
+    jobs.get(timeout=5).ack(wait=[])
+    jobs.ack([jobs.get(timeout=5)], wait=dt.timedelta(1))
+    assert jobs.stats().backlog == 0
+
+
+@pytest.mark.parametrize("door", [seglog.Queue, seglog.Topic, seglog.pulsar.ManagedLedger, seglog.open_dir])
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_link_that_leads_nowhere_is_named(tmp_path, door, below):
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(SeglogError, match="symbolic link"):
+        door(tmp_path / "link" / below)
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]

@@ -462,7 +462,7 @@ class _Home:
         return False
 
     def acknowledge(self, jobs: Sequence[Job], *, wait: bool) -> None:
-        self._ask({"call": "ack", "jobs": [[job.id, job.attempt] for job in jobs], "wait": wait})
+        self._ask({"call": "ack", "jobs": [[job.id, job.attempt] for job in jobs], "wait": bool(wait)})
 
     def refuse(
         self, job: Job, delay: timedelta | float | None, reason: str, *, is_late_allowed: bool = False

@@ -264,13 +264,18 @@ def make_directories(fs: FileSystem, path: AnyPath) -> None:
     An existing directory is left alone. But if it is empty, the process that made it may have been killed before it
     synced the name: so the name is synced before the directory is used.
 
-    Raises InvalidArgumentError for a URL, and for a new directory named `~`.
+    Raises InvalidArgumentError for a URL, and for a new directory named `~`; StorageError for a broken symbolic link.
     """
     path = os.path.abspath(path)
     missing = []
     while not os.path.isdir(path):
         if begins_as_url(os.path.basename(path)):
             raise url_error(path, "name a directory; `seglog backup create` copies one to a store")
+        if os.path.islink(path):
+            raise StorageError(
+                "expected a directory, found a symbolic link that leads to none", file=path, errno=errno.EEXIST,
+                hint="make the directory where the link leads (`readlink -f`), or choose another path",
+            )
         if os.path.basename(path) == "~":
             # (A directory of this name is hard to be rid of: `rm -r ~` removes the home directory.)
             raise InvalidArgumentError(

@@ -47,6 +47,7 @@ from seglog.queue.metrics import OpenQueues, QueueCounts
 from seglog.queue.options import checked_options, duration_ns, time_ms
 from seglog.queue.taker import JobTaker
 from seglog.queue.unique import UNIQUE_NAME, key_bytes
+from seglog.reading.arguments import check_mapping
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -171,6 +172,7 @@ class OwnedQueue(JobTaker, OpenHandle):
                 f"not a queue: it has no {FILE_NAME}", file=self.path, hint="pass a queue's directory, or create=True"
             )
         self._fsync: Fsync = fsync
+        check_mapping(config)
         self._config = ManagedLedgerConfig.of({"managedLedgerMaxSizePerLedgerMbytes": LEDGER_MB, **(config or {})})
         self._fs = fs
         self._clock = clock or SystemClock()

@@ -213,7 +213,7 @@ class _Writers:
             raise UndecodableValueError(str(error)) from error
 
 
-_GIVE = 'schemas="https://registry:8081", a folder of schemas, or the directory _schemas-0'
+_GIVE = 'schemas="https://registry:8081", a folder of schemas, the directory _schemas-0, or seglog.Typed(schema=text)'
 
 
 def _parsed(
