@@ -39,6 +39,8 @@ from .options import (
 from .targets import check_output_file
 
 if TYPE_CHECKING:
+    import logging
+
     from pyspark.sql import SparkSession
 
     from seglog.spark.report import TopicsReport
@@ -54,6 +56,8 @@ class PlaceType(click.ParamType):   # type: ignore[type-arg]    # generic only s
 
 
 PLACE = PlaceType()
+# How often a job that has no terminal says how far it is.
+_TOLD_EVERY_S = 30
 
 
 @click.group(name="spark", cls=CommandGroup)
@@ -193,12 +197,32 @@ def convert(
 
 @contextmanager
 def _started(line: "_Line", master: str | None, settings: Sequence[tuple[str, str]]) -> Iterator["SparkSession"]:
+    import logging
+
     from seglog.spark.session import session
 
     line.say("starting Spark")
-    with session(master, dict(settings)) as spark:
-        yield spark
-        line.wipe()     # before the JVM says goodbye
+    # py4j logs a traceback of each signal that interrupts its wait for the JVM, and of what the JVM, which gets the
+    # signal, too, no longer answers. The command says what ended it.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_no_lost_answer)
+    try:
+        with session(master, dict(settings)) as spark:
+            yield spark
+            line.wipe()     # before the JVM says goodbye
+    except Exception as error:
+        behind: BaseException | None = error
+        while behind is not None and not isinstance(behind, KeyboardInterrupt):
+            behind = behind.__context__
+        if behind is None:
+            raise
+        # PySpark asks the JVM once more on the way out, by a connection that the signal closed.
+        raise behind from None
+
+
+def _is_no_lost_answer(record: "logging.LogRecord") -> bool:
+    """Whether the root logger shall log it: py4j uses that one, too."""
+    return not record.getMessage().endswith("while sending command.")
 
 
 def _removed(done: "TopicsReport", src: str) -> list[str]:
@@ -303,18 +327,28 @@ def progress_text(step: JobStep, seconds: float) -> str:
 
 
 class _Line(terminal.Line):
-    """The progress of a job. Lines of failed partitions stay."""
+    """The progress of a job. Lines of failed partitions stay. In a file or a pipe, a line at the beginning and every
+    half minute."""
 
     def __init__(self, *, enabled: bool) -> None:
         super().__init__(enabled=enabled)
+        self._is_told = enabled and not terminal.wishes.quiet
+        self._told_s = -math.inf
         self._failed: set[str] = set()
         self._job, self._began_s = "", 0.0
+
+    def say(self, words: str) -> None:
+        super().say(words)
+        if self._is_told and not self.is_shown and time.monotonic() - self._told_s >= _TOLD_EVERY_S:
+            self._told_s = time.monotonic()
+            sys.stderr.write(f"{words}\n")
+            sys.stderr.flush()
 
     def __call__(self, step: JobStep) -> None:
         if step.what != self._job:
             self._job, self._began_s = step.what, time.monotonic()
         for partition in step.failed:
-            if partition not in self._failed and self.is_shown:
+            if partition not in self._failed and self._is_told:
                 self.wipe()
                 print(f"failed: {report.printable(partition)}", file=sys.stderr)
             self._failed.add(partition)

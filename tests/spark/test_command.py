@@ -2,6 +2,7 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from support.command import seglog, seglog_json
 from support.conversion import tree
 from support.spark_cluster import lacking
 from support.spark_double import SparkDouble
+from support.waiting import wait_for
 
 
 @pytest.fixture
@@ -241,3 +243,61 @@ def test_quiet_leaves_out_the_line_of_progress(monkeypatch, capsys, quiet):
     with spark_command._Line(enabled=True) as line:
         line.say("convert  3 of 9 tasks")
     assert ("3 of 9" in capsys.readouterr().err) is not quiet
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_without_a_terminal_there_is_a_line_at_the_start_and_one_every_half_minute(monkeypatch, capsys, shows):
+    """It was silent until its end, for hours."""
+    now = 1000.0
+    monkeypatch.setattr(spark_command.time, "monotonic", lambda: now)
+    with spark_command._Line(enabled=shows) as line:
+        line.say("starting Spark")
+        for second in range(100):
+            now = 1000.0 + second
+            line(JobStep("convert", second, 100, failed=("orders-1",) if second > 70 else ()))
+    told = ["starting Spark", *(f"convert  {n} of 100 tasks" for n in (30, 60, 90))]
+    told.insert(3, "failed: orders-1")
+    assert capsys.readouterr().err.splitlines() == (told if shows else [])
+
+
+def test_a_signal_behind_an_error_of_the_jvm_is_what_ended_the_command(monkeypatch):
+    """PySpark's calls on the way out failed, and the command ended with status 3."""
+    @contextmanager
+    def interrupted(*_):
+        try:
+            yield
+        finally:
+            raise OSError("Answer from Java side is empty")
+
+    monkeypatch.setattr("seglog.spark.session.session", interrupted)
+    with pytest.raises(KeyboardInterrupt), spark_command._started(spark_command._Line(enabled=False), None, ()):
+        raise KeyboardInterrupt
+    with pytest.raises(OSError, match="is empty"), spark_command._started(spark_command._Line(enabled=False), None, ()):
+        pass
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
+@pytest.mark.parametrize(("kill", "number"), [
+    (os.kill, signal.SIGTERM), (os.killpg, signal.SIGTERM), (os.killpg, signal.SIGINT),
+])
+def test_a_signal_ends_it_with_a_word_and_the_same_command_goes_on(log_dir, in_memory, kill, number):
+    """SIGTERM printed tracebacks of py4j, or ended it with status 3: "Spark gave up". A service manager sends it to all
+    processes, the JVM among them, as a terminal sends ^C."""
+    command = [sys.executable, "-m", "seglog.tools", "spark", "convert", log_dir, in_memory / "new", "--master",
+               "local[1]", "--task-bytes", "1"]
+    with subprocess.Popen(
+        [*command, "--throttle", "2k"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr.readline() == "starting Spark\n"
+        wait_for(lambda: list(in_memory.glob("new.seglog-spark/done/*/*")), 120)
+        kill(process.pid, number)
+        out, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, said
+    told = [line for line in said.splitlines() if not line.startswith(("convert ", "verify ", "assemble"))]
+    assert told == ["terminated" if number == signal.SIGTERM else "interrupted"], said
+    assert out == ""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert made(in_memory / "new") == ["orders-0", "orders-1", "payments-0"]

@@ -48,7 +48,7 @@ def test_a_master_that_nobody_listens_at_is_named_before_spark_is_started(log_di
             done = seglog("spark", "convert", log_dir, tmp_path / "new", "--master", master, status=3)
             address = master.partition("//")[2]
             assert f"the Spark master does not answer: {address}: Connection refused" in done.stderr
-            assert len(done.stderr.splitlines()) == 3
+            assert len(done.stderr.removeprefix("starting Spark\n").splitlines()) == 3
 
 
 @pytest.mark.parametrize("scheme", ["spark", "sc"])
@@ -63,7 +63,7 @@ def test_a_master_that_accepts_connections_and_is_silent_is_named_before_spark_i
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         done = seglog("spark", "convert", log_dir, tmp_path / "new", "--master", f"{scheme}://{address}", status=3)
     assert f"the Spark master does not answer: {address}: it accepts connections, but did not answer" in done.stderr
-    assert len(done.stderr.splitlines()) == 3
+    assert len(done.stderr.removeprefix("starting Spark\n").splitlines()) == 3
 
 
 class Page(SimpleHTTPRequestHandler):
@@ -80,7 +80,7 @@ def test_the_address_of_a_web_page_is_no_master(scheme, log_dir, tmp_path):
         done = seglog("spark", "convert", log_dir, tmp_path / "new", "--master", f"{scheme}://{address}", status=3)
         server.shutdown()
     assert f"{address}: this is another server, not Spark's port" in done.stderr
-    assert len(done.stderr.splitlines()) == 3
+    assert len(done.stderr.removeprefix("starting Spark\n").splitlines()) == 3
 
 
 def test_of_several_masters_one_that_answers_is_enough(monkeypatch):
@@ -118,7 +118,7 @@ def test_why_spark_does_not_start_is_said_in_its_own_words_and_three_lines(log_d
     )
     assert done.returncode == 3
     assert "Spark does not start: Master must either be yarn or start with spark, k8s, or local" in done.stderr
-    assert len(done.stderr.splitlines()) == 3
+    assert len(done.stderr.removeprefix("starting Spark\n").splitlines()) == 3
     assert not (tmp_path / "new").exists()
 
 
