@@ -30,12 +30,13 @@ def test_the_blocks_run(spark, tmp_path, monkeypatch, capsys):
         framed(1, avro(order, {"item": "typed lamp", "price": price})) for price in (40, 140, 240)
     ])
     blocks = BLOCK.findall(PAGE.read_text())
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     names = {"spark": spark}
     for block in blocks:
         exec(block.replace("/data", str(tmp_path)).replace('"try', f'"{tmp_path}/try'), names)
     shown = capsys.readouterr().out
     assert "|typed lamp|    2|" in shown
+    assert "|user-0|/start|   25|\n|user-1|/start|   25|\n" in shown
     assert "value 49" in shown or "value 19" in shown
     assert spark.read.parquet(str(tmp_path / "lake")).count() == 100
     with seglog.open_partition(tmp_path / "copy/orders-1") as log:
