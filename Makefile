@@ -27,7 +27,7 @@ endif
 # Tests that no word of $(TESTS) names a room of need neither PySpark nor Java: those are of tests/spark alone.
 NEEDS_SPARK := $(or $(filter tests tests/ tests/spark%,$(TESTS)),$(if $(filter tests/%,$(TESTS)),,all))
 
-.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle clients sanitize fuzz coverage bench dist docs man lock clean
+.PHONY: help build dev demo test spark spark-matrix lint ruff cython-lint mypy stubtest torture oracle clients clients-long sanitize fuzz coverage bench dist docs man lock clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -55,6 +55,9 @@ oracle: build .make/test  ## the tests against real Kafka classes and a real bro
 
 clients: build .make/test  ## real clients from 0.8.2 to today and their own tests over our server: needs Java 17, Maven, Go, apt-get, g++
 	$(PY) -m pytest -m clients -n 2 --dist loadfile --no-loadscope-reorder -rs $(or $(TESTS),tests/clients)
+
+clients-long: build .make/test  ## those that take long: Kafka Streams under kills; needs Java 17 and Maven
+	$(PY) -m pytest -m clients_long -rs $(or $(TESTS),tests/clients)
 
 spark: build .make/test .make/java .make/connect .make/s3  ## the conversion on a cluster of its own, its faults, real brokers: up to an hour
 	.ci/spark-archive 3.5.9
