@@ -124,7 +124,7 @@ def test_a_crash_while_a_full_disk_is_given_room_loses_nothing_young(tmp_path):
     class RunInNeed(Run):
         def open(self):
             log = super().open()
-            log._retainer = Full(log._tail, log._truncator, expired)
+            log._retainer = Full(log._tail, expired)
             return log
 
     record, told = recorded(RunInNeed, tmp_path, {})

@@ -36,11 +36,10 @@ from seglog.log.append import AppendResult, CheckedBatch, LogAppender, PendingAp
 from seglog.log.log_metrics import OPENINGS, OpenLogs
 from seglog.log.maintainer import MaintainerOf
 from seglog.log.maintenance import LogMaintenance, is_other_maintenance
-from seglog.log.retaining import LogRetainer, Retained, keep_all, make_room_to_open
+from seglog.log.retaining import LogRetainer, Retained, keep_all, make_room_to_open, truncator_of
 from seglog.log.tail import LogTail
 from seglog.log.tail_opening import open_tail
 from seglog.log.transactions import LogTransactions
-from seglog.log.truncation import LogTruncator
 from seglog.metrics import PROCESS
 from seglog.reading.arguments import checked_config, checked_path, misplaced_error
 from seglog.reading.following import Followable, FollowedLog
@@ -144,8 +143,7 @@ class Log(Followable, Unclosed):
             self.settings.keep_given(self._fs)
             self._appender = LogAppender(tail, self.format_counters)
             self._transactions = LogTransactions(tail, self._appender)
-            self._truncator = LogTruncator(tail)
-            self._retainer = LogRetainer(tail, self._truncator, retention)
+            self._retainer = LogRetainer(tail, retention)
             self._sizes: DirectorySizes | None = None
             OPEN_LOGS[id(self)] = weakref.ref(self)
             self._maintenance.begin(self, self._retainer, self._appender)
@@ -476,7 +474,7 @@ class Log(Followable, Unclosed):
 
         Raises OffsetOutOfRangeError below the log start offset, LogClosedError, LogFailedError.
         """
-        return self._truncator.truncate_to(offset)
+        return truncator_of(self._tail).truncate_to(offset)
 
     def delete_records(self, before: int) -> int:
         """Let the log begin at `before`: readers no longer see records below it, segments wholly below it are deleted.
@@ -486,7 +484,7 @@ class Log(Followable, Unclosed):
 
         Raises OffsetOutOfRangeError above the log end offset and below 0, StorageError, LogClosedError, LogFailedError.
         """
-        return self._truncator.delete_records(before)
+        return truncator_of(self._tail).delete_records(before)
 
     def replace_segments(self, old: Sequence[int], new: Sequence[Path]) -> None:
         """Replace the adjacent sealed segments with the base offsets `old` by the segments `new`: `.log.cleaned` files
@@ -497,7 +495,7 @@ class Log(Followable, Unclosed):
 
         Raises InvalidArgumentError, StorageError, LogClosedError, LogFailedError.
         """
-        self._truncator.replace_segments(old, new)
+        truncator_of(self._tail).replace_segments(old, new)
 
     def _exchange(
         self, seen: Sequence[Segment], old: Sequence[Segment], new: Sequence[Path]
@@ -507,7 +505,7 @@ class Log(Followable, Unclosed):
         `seen`: the first segments of the log, as many as the new ones depend on. Some may have been deleted from the
         start on since they were read, but none may have been truncated, replaced or written to.
         """
-        return self._truncator.exchange(seen, old, new)
+        return truncator_of(self._tail).exchange(seen, old, new)
 
     # --- settings --------------------------------------------------------------------------------
 

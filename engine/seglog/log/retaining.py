@@ -25,10 +25,7 @@ from seglog.fs.files import FileSystem
 from seglog.fs.refusals import is_out_of_space, refusals
 from seglog.late_import import late
 from seglog.loading.loader import LoadPlan
-from seglog.log.removal import remove_cleaned
-from seglog.log.snapshot_barrier import change_settled
 from seglog.log.tail import LogTail
-from seglog.log.truncation import LogTruncator
 from seglog.logger import Logger
 from seglog.named_tuple import NamedTuple
 from seglog.reading.extent import Extent
@@ -37,6 +34,7 @@ from seglog.segment.segment import Segment
 
 if TYPE_CHECKING:
     from seglog.log.expiry import Expired, LogAge, Retention, Verdict
+    from seglog.log.truncation import LogTruncator
 
 _LOG = Logger(__name__)
 
@@ -129,12 +127,19 @@ class AgedSegment:
         return None if found is None else first_offset_of(next(self.segment.tables(found.position))[0])
 
 
+def truncator_of(tail: LogTail) -> "LogTruncator":
+    """What truncates the log. (Imported when there is something to truncate: most processes never do that.)"""
+    late("seglog.log.truncation")
+    from seglog.log.truncation import LogTruncator
+
+    return LogTruncator(tail)
+
+
 class LogRetainer:
     """Implements `Log.delete_old_segments`. Code that writes .cleaned files holds `cleaning`."""
 
-    def __init__(self, tail: LogTail, truncator: LogTruncator, retention: "Retention") -> None:
+    def __init__(self, tail: LogTail, retention: "Retention") -> None:
         self._tail = tail
-        self._truncator = truncator
         self._retention = retention
         self.cleaning = CallLock()
         self._running = CallLock()
@@ -231,6 +236,9 @@ class LogRetainer:
         if not verdict.expired and verdict.log_start_offset <= start:
             return Retained((), start)
         judged = [age.segment for age in ages[: len(verdict.expired)]]
+        late("seglog.log.snapshot_barrier")
+        from seglog.log.snapshot_barrier import change_settled
+
         if not is_out_of_space(tail.failure):
             tail.check()
             try:
@@ -264,7 +272,7 @@ class LogRetainer:
         linked = _linked_bytes(extent.segments[: len(expired)])
         if expired or start > extent.log_start_offset:
             gone = extent.segments[: extent.slot_of(start)]
-            files = self._truncator.delete_before(extent, start)
+            files = truncator_of(tail).delete_before(extent, start)
             self._deleted.append(_Deleted(tail.now_ms() + tail.config.file_delete_delay_ms, gone, tuple(files)))
         return Retained(expired, start, linked)
 
@@ -352,12 +360,14 @@ class LogRetainer:
             if extent.segments[0].path != head.path or len(extent.segments) == 1:
                 return 0
             head = extent.segments[0]
+        late("seglog.log.removal")
+        from seglog.log.removal import remove_cleaned
         late("seglog.log.head_rewrite")
         from seglog.log.head_rewrite import rewritten_from
 
         new = rewritten_from(tail.fs, head, found.position, start, config, throttle)
         # (After an error, the .cleaned file makes the next opening undo the rewrite.)
-        if self._truncator.replace_head(head, new):
+        if truncator_of(tail).replace_head(head, new):
             return found.position
         remove_cleaned(tail.fs, new)
         return 0

@@ -50,12 +50,12 @@ from seglog.segment.open_settings import SegmentOpenSettings
 from seglog.segment.positions import BatchPosition, LostRange, TimestampOffset
 from seglog.segment.published_end import End, PublishedEnd
 from seglog.segment.small_log import largest_in_headers
-from seglog.segment.tag_defaults import TagDefaults
-from seglog.segment.time_search import TimeSearch
 from seglog.segment.transaction_index import HeldTransactionIndex, TransactionIndex
 
 if TYPE_CHECKING:
+    from seglog.segment.tag_defaults import TagDefaults
     from seglog.segment.time_ranges import TimeRanges
+    from seglog.segment.time_search import TimeSearch
 
 # A PointReader's answer if it needs the time index.
 ASK_THE_TIME_INDEX = -3
@@ -102,9 +102,9 @@ class Segment(QuickSegment):
     path = lazy_attribute[Path](lambda self: Path(self._text_path()))
     # What was learned from the headers: for the slow path to a time, and for the fast path, beside the indexes. Both
     # outlive the open files.
-    _time_search = lazy_attribute[TimeSearch](lambda self: TimeSearch())
+    _time_search = lazy_attribute["TimeSearch"](lambda self: _new_time_search())
     # For tagged messages: as far as `tables` has read.
-    _tag_defaults = lazy_attribute[TagDefaults](lambda self: TagDefaults())
+    _tag_defaults = lazy_attribute["TagDefaults"](lambda self: _new_tag_defaults())
     _walk = lazy_attribute[HeaderWalk](lambda self: HeaderWalk(self.base_offset, self._access.by_minute))
 
     def __init__(
@@ -635,6 +635,21 @@ class Segment(QuickSegment):
             if found is not None:
                 return found
         return self._time_search.largest(self)
+
+
+# Opening a log needs neither.
+def _new_time_search() -> "TimeSearch":
+    late("seglog.segment.time_search")
+    from seglog.segment.time_search import TimeSearch
+
+    return TimeSearch()
+
+
+def _new_tag_defaults() -> "TagDefaults":
+    late("seglog.segment.tag_defaults")
+    from seglog.segment.tag_defaults import TagDefaults
+
+    return TagDefaults()
 
 
 def _inode_of(path: Path) -> int | None:
