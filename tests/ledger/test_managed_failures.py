@@ -3,17 +3,19 @@ import errno
 import os
 import shutil
 import threading
+from contextlib import suppress
 
 import pytest
 
 from seglog._kernels.shield import work_in_background
 from seglog.clock import ManualClock
-from seglog.errors import LogClosedError, LogFailedError, StorageError
+from seglog.errors import LogClosedError, LogFailedError, LogLockedError, SeglogError, StorageError
 from seglog.fs.files import OsFileSystem
+from seglog.ledger import entry_writer
 from seglog.ledger.managed.tail import ManagedTail
 from seglog.ledger.position import EARLIEST
 from seglog.pulsar import ManagedLedger
-from support.faultfs import FailingFs
+from support.faultfs import FailingFs, HeldNameFs, HeldWriteFs
 from support.topic_program import CONFIG, Promise, TopicProgram, check_after, run
 from support.topics import batch, message, numbers
 from support.waiting import wait_for
@@ -181,3 +183,45 @@ def test_who_changes_it_while_it_is_closed_finds_a_closed_one_and_fails_nothing(
     monkeypatch.setattr(ManagedTail, "let_go", let_go)
     topic.close()
     assert len(found) == 1
+
+
+# --- closing beside other threads ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("writes", ["an entry", "how much is synced"])
+def test_closing_after_a_failure_waits_for_a_write_of_the_ledger(tmp_path, monkeypatch, writes):
+    """Otherwise it would be in the ledger, or in place of its ledger.json, after the next opener has sealed it."""
+    path = tmp_path / "topic"
+    if writes == "an entry":
+        fs = HeldWriteFs(".log")
+    else:
+        monkeypatch.setattr(entry_writer, "SYNCED_BYTES", 1)
+        fs = HeldNameFs("ledger.json")
+    topic = ManagedLedger(path, fs=fs)
+    topic.add_entry(message(0))
+    fs.armed = True
+
+    def add():
+        with suppress(SeglogError):
+            topic.add_entry(message(1))
+
+    def close():
+        with suppress(LogFailedError):
+            topic.close()
+
+    adder, closer = threading.Thread(target=add), threading.Thread(target=close)
+    adder.start()
+    assert fs.begun.wait(10)
+    with suppress(LogFailedError):
+        topic._tail.fail_outside(StorageError("the disk failed", file=path))
+    closer.start()
+    closer.join(0.2)
+    with pytest.raises(LogLockedError):
+        ManagedLedger(path)
+    fs.go.set()
+    adder.join()
+    closer.join()
+    for number in (2, 3):
+        with ManagedLedger(path) as again:
+            assert numbers(again)[0] == 0
+            again.add_entry(message(number))

@@ -16,7 +16,7 @@ from seglog._kernels.quiet_ledger import QuietWriter
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock
 from seglog.config import MAX_LONG, Fsync, LogConfig
-from seglog.errors import CorruptRecordError, LogClosedError, RecordTooLargeError, SeglogError
+from seglog.errors import CorruptRecordError, LogClosedError, LogFailedError, RecordTooLargeError, SeglogError
 from seglog.format import names
 from seglog.format.batch_layout import V2_HEADER_SIZE
 from seglog.fs.aside import shorten
@@ -184,6 +184,15 @@ class EntryWriter(QuietWriter, WriteGate):
         """Close the descriptors. Idempotent."""
         self.refusal = self.refusal or self._sealed
         self.active.close()
+
+    def close_after_writes(self) -> None:
+        """Close the descriptors when no other thread writes or syncs: for whoever gives the directory's lock back. What
+        is written later would be in the ledger that its next opener has sealed. Not in a forked child. Idempotent."""
+        self.refusal = self.refusal or self._sealed
+        try:
+            self.alone_within(self.with_lock, self.close)
+        except LogFailedError:      # after a failure: nothing begins any more
+            self.with_lock(self.close)
 
     # --- writing -----------------------------------------------------------------------------
 

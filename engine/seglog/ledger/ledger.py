@@ -408,6 +408,8 @@ class Ledger(OpenHandle):
                 self.seal()
         finally:
             self._closed = True
+            if writer is not None:
+                self._end_writes()
             self._let_go()
             self._segment.close()
         if writer is not None:
@@ -425,6 +427,13 @@ class Ledger(OpenHandle):
 
     def _is_forked(self) -> bool:
         return self._held is not None and not self._held.held
+
+    def _end_writes(self) -> None:
+        """Let no thread write it any more, and wait for one that does, before its lock is given back. Not in a forked
+        child."""
+        writer = self._writer
+        if writer is not None:      # sealing failed, or something before
+            writer.close_after_writes()
 
     def _let_go(self) -> None:
         writer, self._writer = self._writer, None

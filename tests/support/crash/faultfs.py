@@ -438,6 +438,29 @@ class HeldNameFs(OsFileSystem):
         super().replace(source, target)
 
 
+class HeldWriteFs(FailingFs):
+    """Once armed, the next write to a file whose name ends in `suffix` waits in the system until `go`: closing its
+    descriptor does not end it."""
+
+    def __init__(self, suffix):
+        super().__init__(OsFileSystem())
+        self._suffix = suffix
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.armed = False
+
+    def create(self, path, within=None, mode=0o666):
+        return HeldFile(self, self._inner.create(path, within, mode))
+
+    def open_write(self, path, position=None):
+        return HeldFile(self, self._inner.open_write(path, position))
+
+    def holds(self, path):
+        if not self.armed or not os.fspath(path).endswith(self._suffix):
+            return False
+        self.armed = False
+        return True
+
+
 class FailingFile(WritableFile):
     """Made by FailingFs."""
 
@@ -469,3 +492,17 @@ class FailingFile(WritableFile):
 
     def _close(self):
         self._inner.close()
+
+
+class HeldFile(FailingFile):
+    """Made by HeldWriteFs."""
+
+    def _write(self, views, position):
+        if not self._fs.holds(self.path):
+            super()._write(views, position)
+            return
+        fd = os.dup(self.fileno())
+        self._fs.begun.set()
+        assert self._fs.go.wait(120)
+        os.pwrite(fd, b"".join(views), position)
+        os.close(fd)

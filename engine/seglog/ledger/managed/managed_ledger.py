@@ -307,10 +307,10 @@ class OpenManagedLedger(ManagedReader, Unclosed):
         finally:
             self._shown.extent = None           # from here on, nothing begins
             if is_ours:
-                # After a failure nothing above waited for a write under way, of a cursor or the manifest. It must not
-                # replace what the next process to open this writes.
+                # After a failure nothing above waited for a write under way, of a cursor, the manifest or a ledger. It
+                # must not change what the next process to open this writes.
                 self._cursors.wait_for_writes()
-                tail.with_lock(lambda: None)
+                tail.wait_for_writes()
             self._let_go()
         if is_ours:
             tail.tell()

@@ -358,6 +358,12 @@ class ManagedTail(WriteGate):
         # it failed.
         self.refusal = self.closed_error
 
+    def wait_for_writes(self) -> None:
+        """After a failure, return when no thread writes the manifest or a ledger, and none will."""
+        self.with_lock(lambda: None)
+        for ledger in list(self.shown.opened.values()):
+            ledger._end_writes()
+
     def let_go(self) -> None:
         """Close everything that is open."""
         self.shown.extent = None
