@@ -139,6 +139,27 @@ def test_a_write_in_the_background_brings_no_deleted_cursor_back(path, clock, is
             {"one": at("0:2")} if is_made_again else {})
 
 
+@pytest.mark.parametrize("call", [
+    lambda cursor: cursor.seek_by_time(2**62),
+    lambda cursor: cursor.seek_by_index(2**62),
+    lambda cursor: cursor.seek(at("0:0")),
+    lambda cursor: cursor.clear_backlog(),
+    lambda cursor: cursor.expire(),
+    lambda cursor: cursor.mark_delete(at("0:0"), {}),
+    lambda cursor: cursor.update_properties({"a": "b"}),
+    lambda cursor: cursor.set_aside([(at("0:0"), 1)]),
+], ids=["seek_by_time", "seek_by_index", "seek", "clear_backlog", "expire", "mark_delete", "properties", "set_aside"])
+def test_no_call_brings_a_deleted_cursor_back(path, clock, call):
+    with ManagedLedger(path, config=CONFIG | {"ttlDurationDefaultInSeconds": 1}, clock=clock) as topic:
+        topic.add_entries(message(n) for n in range(9))
+        cursor = topic.open_cursor("one", "earliest")
+        topic.delete_cursor("one")
+        clock.advance(5000)
+        with pytest.raises(LogClosedError):
+            call(cursor)
+        assert not cursor_path(path, "one").exists()
+
+
 def test_closing_after_a_failure_waits_for_a_write_in_the_background(path, clock):
     """Otherwise it would replace what the next process to open this writes meanwhile."""
     fs = HeldNameFs(".cursor")

@@ -480,6 +480,7 @@ class ManagedCursor(QuietCursor):
     def clear_backlog(self) -> None:
         """Acknowledge all present entries, and those that were set aside."""
         with self._lock:
+            self._extent()
             last = self._topic.last_position
             if last is not None:
                 self._mark_delete(last)
@@ -501,6 +502,7 @@ class ManagedCursor(QuietCursor):
             self._reset(extent.position(extent.before(position) - 1) or EARLIEST)
 
     def _reset(self, mark_delete: Position) -> None:
+        self._extent()      # refuses one that was deleted: it must not come back
         before = self.mark_delete_position
         self._acknowledged = self._acknowledged.after_seek(mark_delete, self._topic.extent)
         self._read = mark_delete
