@@ -2,6 +2,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -9,6 +10,7 @@ from seglog.errors import (
     CorruptCheckpointError,
     ForkedHandleError,
     InvalidArgumentError,
+    LogClosedError,
     LogLockedError,
     NotALogError,
     StorageError,
@@ -19,6 +21,7 @@ from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
 from seglog.state.checkpoints import format_offset_checkpoint, read_offset_checkpoint
 from seglog.state.clean_marks import CLEAN_MARK, PARTITION_MARK, PERIOD_FILE, PartitionMark, PartitionState, Period
+from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import PartitionHold
 
 FS = OsFileSystem()
@@ -387,6 +390,7 @@ def test_a_damaged_checkpoint_is_ignored_and_kept_beside(log_dir, caplog):
 MERGE_MANY = """
 import random, sys
 from seglog.fs.files import OsFileSystem
+from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import PartitionHold
 
 path, number, merges = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -477,3 +481,27 @@ def test_a_broker_is_named_only_if_there_was_one(log_dir, caplog):
     crash(write(log_dir))
     crash(hold(log_dir))
     assert "a broker may have used it since" in caplog.text
+
+
+def test_a_line_that_waits_for_its_turn_is_not_written_once_the_partition_was_closed(log_dir):
+    """A sync's leader moves the recovery point of a log that failed, was closed, deleted, and made again meanwhile."""
+    with LogDirState(FS, log_dir) as state:
+        held = PartitionHold(FS, log_dir / "orders-0", log_dir=state)
+        told = []
+
+        def put():
+            with pytest.raises(LogClosedError):
+                held.put(recovery_point=7)
+            told.append(True)
+
+        writer = threading.Thread(target=put)
+
+        def turn():
+            writer.start()
+            writer.join(0.1)        # it waits for its turn
+            held.close(clean=False)
+
+        state._turns.run(turn)
+        writer.join()
+        assert told
+        assert state.offset(names.RECOVERY_POINT_CHECKPOINT, ("orders", 0)) is None

@@ -143,17 +143,24 @@ class LogDirState:
         """Set the line of a partition to `offset`, or remove it, durably. Lines of other partitions stay."""
         self.put_offsets(where, {checkpoint: offset})
 
-    def put_offsets(self, where: TopicPartition, offsets: Mapping[str, int | None]) -> None:
+    def put_offsets(
+        self, where: TopicPartition, offsets: Mapping[str, int | None], *, lock: Lock | None = None
+    ) -> None:
         """The same for several checkpoint files, with everything gathered. A crash may leave only some written, each
-        whole."""
-        self.put_lines({where: offsets})
+        whole. `lock`: the partition's lock. If it was released meanwhile, nothing is written: the partition may have
+        been deleted, and made again. Raises as Lock.check then."""
+        self._turns.run(self._put_lines, {where: offsets}, lock)
 
     def put_lines(self, lines: Mapping[TopicPartition, Mapping[str, int | None]]) -> None:
         """The same for several partitions."""
         self._turns.run(self._put_lines, lines)
 
-    def _put_lines(self, lines: Mapping[TopicPartition, Mapping[str, int | None]]) -> None:
+    def _put_lines(
+        self, lines: Mapping[TopicPartition, Mapping[str, int | None]], lock: Lock | None = None
+    ) -> None:
         self._share.check_file()
+        if lock is not None:
+            lock.check()
         self._put(lines)
 
     def gather_offsets(

@@ -146,7 +146,7 @@ class PartitionHold:
         if closing and self._log_dir.gathers:
             self._log_dir.gather_offsets(self._where, lines, lock=self._lock)
         else:
-            self._log_dir.put_offsets(self._where, lines)
+            self._log_dir.put_offsets(self._where, lines, lock=self._lock)
 
     def advance(self, recovery_point: int) -> bool:
         """Move the recovery point forward; it is written to the checkpoint file later, with other changes.
