@@ -160,6 +160,32 @@ def test_no_call_brings_a_deleted_cursor_back(path, clock, call):
         assert not cursor_path(path, "one").exists()
 
 
+@pytest.mark.parametrize("acknowledged", ["all up to it", "itself", "a part of it"])
+def test_a_cursor_from_a_later_copy_acknowledges_no_entry_that_comes(path, tmp_path, clock, acknowledged):
+    """Its file names a ledger that the manifest of this copy does not know, and that is made afterwards."""
+    with ManagedLedger(path, config=CONFIG, clock=clock) as topic:
+        topic.add_entries(message(n) for n in range(3))
+        topic.open_cursor("one", "earliest")
+    copied = tmp_path / "copied"
+    shutil.copytree(path, copied)
+    with ManagedLedger(path, config=CONFIG, clock=clock) as topic:
+        topic.add_entries(batch(10 + n, 2) for n in range(3))
+        cursor, last = topic.cursors["one"], topic.last_position
+        if acknowledged == "all up to it":
+            cursor.mark_delete(last)
+        else:
+            cursor.acknowledge(last, None if acknowledged == "itself" else [0])
+    shutil.copy(cursor_path(path, "one"), cursor_path(copied, "one"))
+    with ManagedLedger(copied, config=CONFIG, clock=clock) as topic:
+        before = topic.cursors["one"].backlog
+        topic.add_entries(batch(100 + n, 2) for n in range(3))
+        assert topic.last_position == last
+    with ManagedLedger(copied, config=CONFIG, clock=clock) as topic:
+        cursor = topic.cursors["one"]
+        assert cursor.backlog == before + 3
+        assert not cursor.acknowledged_batch_indexes(last)
+
+
 def test_closing_after_a_failure_waits_for_a_write_in_the_background(path, clock):
     """Otherwise it would replace what the next process to open this writes meanwhile."""
     fs = HeldNameFs(".cursor")

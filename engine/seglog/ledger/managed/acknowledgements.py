@@ -249,6 +249,11 @@ class Acknowledgements(AcknowledgedEnds):
         kept.advance(extent)
         return kept
 
+    def reaches(self, next_ledger_id: int) -> bool:
+        """Whether it holds entries of ledgers that there never were: `within` leaves them out."""
+        last = max(self.mark_delete.ledger_id, *self.entries, *(one.ledger_id for one in self.batches), -1)
+        return last >= next_ledger_id
+
     def unacknowledged(self, extent: LedgerExtent, start: int, stop: int) -> Iterator[Position]:
         """Yield the entries with ordinals in [start, stop) of the extent that are not fully acknowledged."""
         for ledger_id, ids in self.unacknowledged_runs(extent, start, stop):

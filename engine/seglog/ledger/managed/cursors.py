@@ -44,6 +44,10 @@ class ManagedCursors:
             found = replace(state, acknowledged=state.acknowledged.within(extent, next_ledger_id))
             cursor = self.by_name[state.name] = ManagedCursor(state.name, topic, self, found)
             cursor._is_dirty = state.journal is not None    # the file may lack what only the journal has
+            if state.acknowledged.reaches(next_ledger_id):
+                # Put together from copies of different times. On the disk before a ledger gets one of these ids: the
+                # next opening would take its entries for acknowledged.
+                cursor._write()
         tidy(tail.fs, tail.path, self.by_name.get(COMPACTION_CURSOR))
 
     def open(
