@@ -169,7 +169,7 @@ def serve(
     taken = broker_settings(config or {})
     settings = taken.settings
     if taken.no_effect:
-        _LOG.warning("settings without effect here: %s", ", ".join(taken.no_effect))
+        _LOG.warning("settings that have no effect here: %s", ", ".join(taken.no_effect))
     if properties is not None:
         late("seglog.endpoint.server_properties")
         from seglog.endpoint.server_properties import read_server_properties

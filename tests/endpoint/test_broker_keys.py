@@ -75,4 +75,4 @@ def test_a_server_has_them(in_memory, caplog):
     assert found["retention.ms"] == "7200000"
     assert (found["max.message.bytes"], found["cleanup.policy"]) == ("2000000", "compact")
     assert found["min.insync.replicas"] == "1"
-    assert "settings without effect here: default.replication.factor" in caplog.text
+    assert "settings that have no effect here: default.replication.factor" in caplog.text

@@ -559,12 +559,13 @@ def _is_utf8(text: str) -> bool:
 def _configs(config: Mapping[str, object] | None) -> tuple[ManagedLedgerConfig, DelayedDeliveryConfig]:
     """Pulsar's keys, by whose they are."""
     given = {} if config is None else config
+    if not isinstance(given, Mapping):
+        ManagedLedgerConfig.of(given)       # refuses it
     delayed_names = {key.name for key in DelayedDeliveryConfig.keys.values()} | {*DelayedDeliveryConfig.other_spellings}
-    is_mapping = isinstance(given, Mapping)
-    of_delayed = {name: given[name] for name in given if name in delayed_names} if is_mapping else {}
-    rest = {name: given[name] for name in given if name not in of_delayed} if is_mapping else given
+    of_delayed = {name: given[name] for name in given if name in delayed_names}
+    rest = {name: given[name] for name in given if name not in of_delayed}
     defaults = {"managedLedgerMaxSizePerLedgerMbytes": LEDGER_MB, "brokerEntryMetadataInterceptors": "index"}
-    ledger = ManagedLedgerConfig.of({**defaults, **rest} if is_mapping else rest)
+    ledger = ManagedLedgerConfig.of({**defaults, **rest})
     delayed = DelayedDeliveryConfig.of(of_delayed)
     if delayed.shared_index and not delayed.bucket_tracker:
         raise InvalidArgumentError(
