@@ -257,3 +257,13 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path, door, below):
     with pytest.raises(SeglogError, match="symbolic link"):
         door(tmp_path / "link" / below)
     assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+def test_a_backup_of_what_holds_a_log_dir_names_the_log_dir(tmp_path):
+    with seglog.open(tmp_path / "broker/data/orders-0", fsync="never") as log:
+        log.append(b"lamp")
+    (tmp_path / "broker/config").mkdir()
+    hint = hint_of(lambda: seglog.backup(tmp_path / "broker", tmp_path / "store"))
+    assert hint == f"pass the log dir in it, {tmp_path}/broker/data"
+    seglog.backup(tmp_path / "broker/data", tmp_path / "store")
+    assert "or the directory above" in hint_of(lambda: seglog.backup(tmp_path / "broker/config", tmp_path / "store"))

@@ -1,7 +1,7 @@
 """`seglog backup create`: one snapshot of a log, a queue, a managed ledger or a log dir, while they are in use."""
 import os
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -271,9 +271,21 @@ def _directories(source: Path) -> list[Path]:
     if not found and not of_ledgers:
         raise NotALogError(
             "no segment (<20 digits>.log) in the directory or in those directly below it", file=source,
-            hint="pass a partition directory (orders-0), a queue or a managed ledger, or the directory above",
+            hint=_hint_of(source),
         )
     return [path for *_, path in sorted(found)] + sorted(of_ledgers)
+
+
+def _hint_of(source: Path) -> str:
+    """What to pass instead of a directory that has no partition: perhaps a log dir in it, `1/data` of a broker `1`."""
+    for name in sorted(os.listdir(source)):
+        with suppress(OSError):
+            if any(
+                names.parse_partition_dir(below) is not None and names.may_have_segments(source / name / below)
+                for below in sorted(os.listdir(source / name))
+            ):
+                return f"pass the log dir in it, {source / name}"
+    return "pass a partition directory (orders-0), a queue or a managed ledger, or the directory above"
 
 
 def _rank(topic: str) -> int:
