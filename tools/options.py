@@ -10,7 +10,6 @@ from seglog.config import duration_ms, parse_bytes
 from seglog.errors import InvalidArgumentError
 from seglog.frames.typed.kinds import KINDS
 from seglog.ledger.position import Position
-from seglog.reading.times import to_time_bound_ms
 
 from .cli import SourcePath
 
@@ -30,6 +29,8 @@ class TimeType(click.ParamType):   # type: ignore[type-arg]    # generic only si
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, str) and value.lower() in self._words:
             return self._words[value.lower()]
+        from seglog.reading.times import to_time_bound_ms  # not above: doctor has no kernels where they are broken
+
         try:
             return to_time_bound_ms(value)
         except InvalidArgumentError as e:

@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from support import kafka_oracle
+from support.free_ports import free_port
 from support.serve_process import ServeProcess
-from support.spark_cluster import free_port
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.clients_long

@@ -12,11 +12,10 @@ import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from seglog.errors import MissingCodecError
 from seglog.format.plain_codecs import Malformed, open_payload
-from seglog.named_tuple import NamedTuple
 
 OVERHEAD = 12                   # of each batch: base offset and size
 MAGIC_AT = 16

@@ -6,7 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from support.spark_cluster import free_port
+from support.free_ports import free_port
 
 TOP = Path(__file__).parents[3]
 PROGRAM = Path(os.environ.get("SEGLOG_S3_SERVER", TOP / "build/s3s/bin/s3s-fs"))

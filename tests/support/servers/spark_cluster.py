@@ -1,8 +1,6 @@
 """A standalone Spark cluster on loopback, of pip's pyspark: a master, and two workers at two addresses."""
-import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +10,7 @@ from pathlib import Path
 import pyspark
 
 from seglog.spark.java import find_java
+from support.free_ports import free_ports
 from support.spark_session import HAS_JAVA
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -90,18 +89,6 @@ class SparkCluster:
                 pass
             time.sleep(0.5)
         raise AssertionError(f"Spark did not come up: see {self._work}")
-
-
-def free_port():
-    [port] = free_ports(1)
-    return port
-
-
-def free_ports(count):
-    """Different ones: each is held until all are known."""
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def lacking():
