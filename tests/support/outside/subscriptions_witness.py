@@ -133,7 +133,10 @@ class SubscriptionsWitness:
                 self.violations.append(f"the topic could not be opened again: {rest[0]}")
 
     def _opened(self, names):
-        """A subscription whose making or removal failed is there or not; the others are as they were."""
+        """A subscription whose making or removal failed is there or not, as is one whose call a kill ended; the others
+        are as they were.
+        """
+        self._failed()
         known = {name for name, one in self.subscriptions.items() if one.is_known}
         if lost := known - names:
             self.violations.append(f"subscriptions are gone: {sorted(lost)}")
