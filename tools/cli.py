@@ -229,10 +229,6 @@ def _with_nearest(
     return click.UsageError(f"{error.message.rstrip('.')}: did you mean '{above}{near[0]}'?", ctx)
 
 
-def _meant(given: str) -> list[str]:
-    return [_MEANT[given]] if given in _MEANT else []
-
-
 class CommandGroup(click.Group):
     """A group of commands below a command: `seglog index`."""
 
@@ -293,8 +289,9 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as e:
-            given = args[0]
-            raise _with_nearest(e, ctx, given, [] if given in _MEANT else COMMANDS, otherwise=_meant(given)) from None
+            if meant := _MEANT.get(args[0]):
+                raise _with_nearest(e, ctx, args[0], (), otherwise=[meant]) from None
+            raise _with_nearest(e, ctx, args[0], COMMANDS) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in GROUPS.items():

@@ -17,8 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from support import kafka_oracle
-from support.free_ports import free_port
-from support.serve_process import ServeProcess
+from support.server_load import serve_on_one_port
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.clients_long
@@ -126,7 +125,7 @@ def test_words_are_counted_exactly_once_under_kills(tmp_path):
     rng = random.Random(38)
     settings = ["--fsync", "interval", "--config", "offsets.topic.num.partitions=4"]
     topics = ["--create-topic", "lines:4", "--create-topic", "counts:4"]
-    with ServeProcess(tmp_path / "data", "--listen", f"127.0.0.1:{free_port()}", *settings, *topics) as server:
+    with serve_on_one_port(tmp_path / "data", *settings, *topics) as server:
         instances = [Instance(number, server, tmp_path) for number in range(2)]
         lines, counts = Lines(server), Counts(server)
         lines.start()

@@ -33,7 +33,7 @@ from seglog.errors import (
 from seglog.fs import local_socket
 from seglog.fs.refusals import as_path
 from seglog.ledger.ledger_metadata import checked_properties
-from seglog.ledger.message_batch import HINT_OF_VALUE
+from seglog.ledger.message_batch import HINT_OF_NUMBER, HINT_OF_VALUE
 from seglog.logger import Logger
 from seglog.queue import queue as plain
 from seglog.queue.dead import DeadJobs
@@ -598,7 +598,7 @@ def _key_sent(key: str | bytes | None) -> object:
         return key
     if isinstance(key, bytes):
         return [key.hex()]
-    hint = "encode it as text: str(number)" if isinstance(key, int) else None
+    hint = HINT_OF_NUMBER if isinstance(key, int) else None
     raise InvalidArgumentError(f"a key must be text or bytes, not {repr(key)[:80]}", hint=hint)
 
 

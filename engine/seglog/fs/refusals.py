@@ -63,6 +63,8 @@ def storage_error(error: OSError, doing: str, path: str | os.PathLike[str]) -> S
     words, hint = _REFUSALS.get(number or 0, (error.strerror or str(error), _ELSE_HINT))
     if number == errno.ENOMEM:
         words, hint = _of_limited_memory(path) or (words, hint)
+    if number == errno.ENOENT:
+        hint = hint_of_topic(path) or hint
     return StorageError(f"cannot {doing}: {words}", file=path, hint=hint, errno=number)
 
 
@@ -94,10 +96,7 @@ def _of_limited_memory(path: str | os.PathLike[str]) -> tuple[str, str] | None:
 
 def missing(path: str | os.PathLike[str]) -> StorageError:
     """The error for a path that must exist and does not, in the words that the system's own error gets."""
-    error = storage_error(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)), "open", path)
-    if hint := hint_of_topic(path):
-        error.hint = hint
-    return error
+    return storage_error(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)), "open", path)
 
 
 def hint_of_topic(path: str | os.PathLike[str]) -> str | None:

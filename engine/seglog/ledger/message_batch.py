@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MAX_INT32 = (1 << 31) - 1
 # The size of its metadata, and their one required field: payload_size.
 _MESSAGE_BYTES_MIN = 4 + 2
+HINT_OF_NUMBER = "encode it as text: str(number)"
 HINT_OF_VALUE = "encode text by value.encode(), and other values by json.dumps(value).encode()"
 
 

@@ -20,7 +20,7 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.format.compression import decompressor
-from seglog.fs.refusals import hint_of_topic, refusals
+from seglog.fs.refusals import refusals
 from seglog.reading.arguments import checked_path
 from seglog.reading.extent import Extent
 from seglog.reading.listing import settled_log_files
@@ -63,13 +63,8 @@ class Partition(LogReader):
         inodes: Mapping[Path, int] = {}
         self._listed_epoch = LogReader._read_epoch(self)
         if logs is None:
-            try:
-                with refusals("list", self.path):
-                    inodes = settled_log_files(self.path)
-            except StorageError as error:
-                if error.errno == errno.ENOENT and (hint := hint_of_topic(self.path)):
-                    error.hint = hint
-                raise
+            with refusals("list", self.path):
+                inodes = settled_log_files(self.path)
             logs = list(inodes)
         if only is not None and all(log.name != only for log in logs):
             raise NotALogError(f"no segment {only} in the directory", file=self.path)

@@ -38,7 +38,7 @@ from seglog.ledger.ledger_metadata import checked_properties
 from seglog.ledger.managed.cursor import ManagedCursor
 from seglog.ledger.managed.managed_ledger import OpenManagedLedger
 from seglog.ledger.managed.relocated_entries import RelocatedHome
-from seglog.ledger.message_batch import build_batch_entry, contiguous
+from seglog.ledger.message_batch import HINT_OF_NUMBER, build_batch_entry, contiguous
 from seglog.ledger.position import Position
 from seglog.ledger.snapshot_storage import LedgerSnapshotStorage, remove_snapshots, snapshot_directory
 from seglog.ledger.stored_entry import StoredEntry
@@ -464,7 +464,7 @@ def _check_text(what: str, text: object) -> None:
         if text is not None:
             text.encode()   # type: ignore[attr-defined]
     except (AttributeError, UnicodeEncodeError):
-        hint = "encode it as text: str(number)" if isinstance(text, int) else None
+        hint = HINT_OF_NUMBER if isinstance(text, int) else None
         raise InvalidArgumentError(f"{what} must be text, not {repr(text)[:80]}", hint=hint) from None
 
 

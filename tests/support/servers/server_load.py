@@ -1,9 +1,9 @@
 """Clients that load a server while it is killed and started again, and note what was acknowledged."""
 import signal
-import socket
 import threading
 import time
 
+from support.free_ports import free_port
 from support.serve_process import ServeProcess
 
 
@@ -22,9 +22,7 @@ class ServerLoad:
 
 def serve_on_one_port(directory, *arguments):
     """A server that listens on the same port each time it is started."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    return ServeProcess(directory, "--listen", f"127.0.0.1:{port}", *arguments)
+    return ServeProcess(directory, "--listen", f"127.0.0.1:{free_port()}", *arguments)
 
 
 def kill_under_load(server, loads, kills, rng, *, stays_dead=False):
