@@ -4,6 +4,7 @@ A command is one file beside this one, loaded when it is called: `seglog --versi
 the engine's error classes. A command returns its exit status; any exception it raises is shown as three lines on
 stderr (report.py) and becomes an exit status. docs/cli.md is the user's page.
 """
+import errno
 import gc
 import os
 import re
@@ -124,8 +125,9 @@ class SourcePath(click.Path):
                 return value        # a Path would make one slash of two
         return super().convert(value, param, ctx)
 
-    def check(self, path: Path | str) -> None:
-        """Raise the system's error if the path is missing or cannot be reached, or say how to get at it in a backup."""
+    def check(self, path: Path | str, before: Sequence[Path | str] = ()) -> None:
+        """Raise the system's error if the path is missing or cannot be reached, or say how to get at it in a backup, or
+        in the log dir `before` it: `seglog dump LOGDIR TOPIC` is what many type first."""
         try:
             os.stat(path)
         except FileNotFoundError:
@@ -133,6 +135,7 @@ class SourcePath(click.Path):
 
             found = path_in_backup(path)
             if found is None:
+                _refuse_topic_of(path, before)
                 raise
             # Two slashes of a URL are one in a Path.
             store = re.sub(r"^(\w+):/(?=[^/])", r"\1://", found.store)
@@ -206,8 +209,20 @@ class Command(click.Command):
         for parameter in self.params:
             if isinstance(parameter.type, SourcePath):
                 given = ctx.params[str(parameter.name)]
-                for path in given if isinstance(given, tuple) else [given]:
-                    parameter.type.check(path)
+                paths = given if isinstance(given, tuple) else (given,)
+                for number, path in enumerate(paths):
+                    parameter.type.check(path, paths[:number])
+
+
+def _refuse_topic_of(name: Path | str, log_dirs: Iterable[Path | str]) -> None:
+    """Raise StorageError if one of `log_dirs` has a topic or partition `name`, and say where."""
+    from seglog.fs.refusals import hint_of_topic  # half as long as a command takes to start
+
+    for log_dir in log_dirs:
+        path = os.path.join(log_dir, name)
+        hint = f"pass {path}" if os.path.exists(path) else hint_of_topic(path)
+        if hint is not None:
+            raise StorageError("no such file or directory", file=name, hint=hint, errno=errno.ENOENT)
 
 
 def _first_sentence(text: str | None) -> str:

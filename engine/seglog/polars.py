@@ -13,7 +13,8 @@ from typing import Any
 
 from seglog.frames.plan import Source
 from seglog.frames.polars_source import lazy
-from seglog.frames.scan import TopicScan, scan
+from seglog.frames.scan import TopicScan
+from seglog.frames.scan import scan as _scan  # here it would look like scan_topic's twin
 
 
 def scan_topic(paths: Source | Iterable[Source] | TopicScan, **options: Any) -> Any:
@@ -23,4 +24,4 @@ def scan_topic(paths: Source | Iterable[Source] | TopicScan, **options: Any) -> 
     rows, read only the part of the files where such rows can be. Each query reads the files as they are then.
     Raises MissingLibraryError without polars, and what `seglog.scan` raises.
     """
-    return lazy(paths if isinstance(paths, TopicScan) else scan(paths, **options))
+    return lazy(paths if isinstance(paths, TopicScan) else _scan(paths, **options))

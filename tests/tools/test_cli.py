@@ -493,6 +493,18 @@ def test_a_missing_path_is_told_in_the_same_words_by_every_command(tmp_path, wor
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("name", "hint"), [
+    ("orders", "a topic has a directory for each partition, such as {log_dir}/orders-0"),
+    ("orders-0", "pass {log_dir}/orders-0"),
+    ("nothing", "check the path"),
+])
+def test_a_topic_after_its_log_dir_is_found_there(tmp_path, name, hint):
+    (tmp_path / "orders-0").mkdir()
+    result = CliRunner().invoke(cli.cli, ["dump", str(tmp_path), name])
+    assert three_lines(result)[2] == f"  try: {hint.format(log_dir=tmp_path)}"
+    assert result.exit_code == 3
+
+
 def test_a_codec_that_is_not_installed_is_status_6_and_headers_need_none(golden_kafka):
     path = str(golden_kafka / "cases/v2-snappy-ct-k391/v2-snappy-ct-k391-0")
     code = "import sys; sys.modules['cramjam'] = None; from seglog.tools.cli import main; main()"

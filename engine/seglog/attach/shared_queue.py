@@ -529,7 +529,7 @@ def _check_names(options: Mapping[str, object]) -> None:
     """Raise the TypeError of Python for an option that there is not, also where this process will not own the queue."""
     for name in options:
         if name not in _DEFAULTS:
-            others = ", ".join(other for other in _DEFAULTS if other != "path")
+            others = ", ".join(other for other in _DEFAULTS if other not in _UNNAMED)
             raise TypeError(f"Queue() got an unexpected keyword argument {name!r}; it takes {others}")
 
 
@@ -548,6 +548,8 @@ def options_sent(options: Mapping[str, Any]) -> dict[str, object]:
 
 
 _DEFAULTS = inspect.signature(OwnedQueue).parameters
+# Of these, what an error does not offer: the path, and what only tests pass.
+_UNNAMED = ("path", "fs", "clock", "chance")
 OF_THE_OWNER = (
     "max_attempts", "retry_delay", "max_retry_delay", "retry_jitter", "max_backlog", "when_full", "dead_letters",
     "fsync",
