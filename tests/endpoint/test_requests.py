@@ -13,6 +13,7 @@ from seglog._kernels.window import Window
 from seglog.endpoint.topics import ZERO_ID, ServedTopic, Topics
 from seglog.format.compression import decompressor
 from seglog.log.open_dir import LogDir
+from seglog.state.clean_partitions import CleanPartitions
 from seglog.wire.codec import API_VERSIONS
 from seglog.wire.error_codes import Errors
 from seglog.wire.messages import (
@@ -507,6 +508,33 @@ def test_metadata_is_answered_while_topics_are_being_created_and_each_is_created
     goes_on.set()
     wait_for(lambda: not any(row.error_code for row in client.ask(MetadataRequest(topics=[*asked, more]), 12).topics))
     assert times == [200, 1]
+
+
+def test_a_topic_that_a_client_named_is_ready_for_its_first_records(served, client):
+    asked = [MetadataRequest.MetadataRequestTopic(name=f"new-{number}") for number in range(40)]
+    client.ask(MetadataRequest(topics=asked), 12)
+    topics = served._running().topics
+    wait_for(lambda: all((log := topics.open_log(one.name, 0)) and not log._begins_appends for one in asked))
+    assert produced(client, batch(b"first"), topic="new-39").error_code == 0
+
+
+def test_nobody_else_waits_while_the_first_append_to_a_log_waits_for_the_disk(served, client, monkeypatch):
+    goes_on, real, times = threading.Event(), CleanPartitions.make_dirty, []
+
+    def slowly(partitions, changes, state):
+        times.append(changes)
+        assert goes_on.wait(20)
+        real(partitions, changes, state)
+
+    monkeypatch.setattr(CleanPartitions, "make_dirty", slowly)
+    with WireClient(served) as writer, ThreadPoolExecutor() as pool:
+        written = pool.submit(produced, writer, batch(b"first"))
+        wait_for(lambda: times)
+        client.socket.settimeout(10)
+        assert client.ask(MetadataRequest(topics=None), 12).controller_id == 1
+        assert not written.done()
+        goes_on.set()
+        assert written.result().error_code == 0
 
 
 def test_requests_that_wait_for_the_worker_create_their_topics_together(served, client, monkeypatch):

@@ -32,8 +32,9 @@ def served(path, fs, work):
 def lived(record):
     """A life of a few topics; each acknowledgement is marked."""
     async def work(topics):
-        async def create(*wanted):
-            for made in await topics.create_all([NewTopic(*one) for one in wanted]):
+        async def create(*wanted, are_written_to=False):
+            created = await topics.create_all([NewTopic(*one) for one in wanted], are_written_to=are_written_to)
+            for made in created:
                 settings = next(settings for name, _, settings in wanted if name == made.name)
                 record.mark(("made", made.name, (made.topic_id, made.partitions, settings)))
 
@@ -51,8 +52,11 @@ def lived(record):
 
         await create(("a", 3, SETTINGS), ("b", 1, {}))
         await append("a", 1, b"one")
-        await create(("c", 2, {}))
+        await create(("c", 2, {}), are_written_to=True)
+        await asyncio.gather(*topics._tasks)        # its logs are open, and their appends have begun
+        assert not any(topics.open_log("c", partition)._begins_appends for partition in (0, 1))
         await append("c", 0, b"two")
+        await append("c", 0, b"and a half")
         record.mark(("may be wider", "b", 3))
         assert await topics.widen("b", 3)
         record.mark(("wider", "b", 3))

@@ -139,10 +139,11 @@ class Produce:
             for data in topic.partition_data:
                 if context.work.is_heavy:
                     await context.work.pause()
-                log: _Found = self._topics.open_log(topic.name, data.index)
-                if log is None:
+                opened = self._topics.open_log(topic.name, data.index)
+                log: _Found = opened
+                if opened is None or opened._begins_appends:
                     try:
-                        log = await self._topics.opened(topic.name, data.index)
+                        log = await self._topics.opened_to_append(topic.name, data.index)
                     except SeglogError as error:
                         log = error
                 logs.append(log)

@@ -66,6 +66,8 @@ _LOG = Logger(__name__)
 
 # So many partitions are created with one sync, or removed without looking whether the server stops.
 _AT_ONCE = 1000
+# So many logs are opened before their first appends begin together: a request waits for no more.
+_BEGUN_AT_ONCE = 32
 _Done = TypeVar("_Done")
 
 
@@ -259,6 +261,19 @@ class Topics:
                 return self.open_log(topic, partition) or self._make(served, partition, self._kept_settings(topic))
             return self._open(topic, partition, create=False)
 
+    async def opened_to_append(self, topic: str, partition: int) -> Log | None:
+        """As `opened`. What the first append waits for on the disk is done then, while other clients are served."""
+        if not 0 <= partition < self.partition_count(topic):
+            return None
+        return await self._in_worker(self._log_to_append, topic, partition)
+
+    def _log_to_append(self, topic: str, partition: int) -> Log | None:
+        log = self.log(topic, partition)
+        if log is not None:
+            with contextlib.suppress(SeglogError):      # the append raises it, too
+                log._begin_appends()
+        return log
+
     async def opened(self, topic: str, partition: int) -> Log | None:
         """As `log`, without blocking the loop."""
         log = self.open_log(topic, partition)
@@ -304,6 +319,21 @@ class Topics:
                 self.log(name, partition)
         except SeglogError as error:
             _LOG.warning("%s-%d is not served: %s", name, partition, error)
+
+    def _open_and_begin(self, wanted: "Sequence[tuple[ServedTopic, int]]") -> None:
+        """In the worker's thread: open logs of new topics that nobody has opened, and begin their appends. What fails
+        is tried again by the request that needs it."""
+        opened: dict[TopicPartition, Log] = {}
+        with self._opening:
+            try:
+                for topic, partition in wanted:
+                    where = topic.name, partition
+                    if self._topics.get(topic.name) is topic and where not in self._logs and self.is_made(*where):
+                        opened[where] = self._opened_in(*where, create=False)
+                self._log_dir._begin_appends(list(opened.values()))
+            except SeglogError as error:
+                _LOG.warning("new topics are not ready to be written to: %s", error)
+            self._logs.update(opened)
 
     # --- durable ---------------------------------------------------------------------------------
 
@@ -357,8 +387,11 @@ class Topics:
             raise made
         return made
 
-    async def create_all(self, wanted: Sequence[NewTopic]) -> "list[ServedTopic | SeglogError]":
-        """Create topics, durably; for each, the topic or the error that `create` raises."""
+    async def create_all(
+        self, wanted: Sequence[NewTopic], *, are_written_to: bool = False
+    ) -> "list[ServedTopic | SeglogError]":
+        """Create topics, durably; for each, the topic or the error that `create` raises. `are_written_to`: somebody is
+        about to, so that what the first append to each waits for is done in the background, for many at once."""
         faults, room, promised = [], self.room, 0
         for topic in wanted:
             fault = self._fault_of(topic)
@@ -375,9 +408,10 @@ class Topics:
                 await self._in_worker(self._create_waiting, waiting)
             finally:
                 self._promised -= promised
-        self._begin(self._open_new([one for one in waiting.results or () if isinstance(one, ServedTopic)]))
-        made = iter(waiting.results or ())
-        return [next(made) if fault is None else fault for fault in faults]
+        made = [one for one in waiting.results or () if isinstance(one, ServedTopic)]
+        self._begin(self._open_to_append(made) if are_written_to else self._open_new(made))
+        results = iter(waiting.results or ())
+        return [next(results) if fault is None else fault for fault in faults]
 
     async def _open_new(self, topics: Sequence[ServedTopic]) -> None:
         """Open the logs of new topics in the background, one after another, as at the start."""
@@ -386,6 +420,13 @@ class Topics:
                 for partition in range(topic.partitions):
                     if self._topics.get(topic.name) is topic and self.open_log(topic.name, partition) is None:
                         await self._in_worker(self._open_early, topic.name, partition)
+
+    async def _open_to_append(self, topics: Sequence[ServedTopic]) -> None:
+        """Open the logs of new topics in the background, some at a time, and begin their appends."""
+        wanted = [(topic, partition) for topic in topics for partition in range(topic.partitions)]
+        with contextlib.suppress(RuntimeError):     # the worker was shut down
+            for at in range(0, len(wanted), _BEGUN_AT_ONCE):
+                await self._in_worker(self._open_and_begin, wanted[at : at + _BEGUN_AT_ONCE])
 
     def _begin(self, work: "Coroutine[Any, Any, None]") -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -414,7 +455,8 @@ class Topics:
 
     async def _create_expected(self, wanted: Sequence[NewTopic]) -> None:
         try:
-            for topic, made in zip(wanted, await self.create_all(wanted), strict=True):
+            results = await self.create_all(wanted, are_written_to=True)
+            for topic, made in zip(wanted, results, strict=True):
                 if isinstance(made, Exception) and not isinstance(made, TopicExistsError):
                     _LOG.warning("topic %.200a was not created: %s", topic.name, made)
         finally:
@@ -792,10 +834,12 @@ class Topics:
             log = self._logs.get((topic, partition))
             if log is not None and not log.closed:
                 return log
-            config = self._config_for(topic, read_settings(self._directory(topic, partition)))
-            log = self._log_dir.log(topic, partition, create=create, config=config)
-            self._logs[topic, partition] = log
+            log = self._logs[topic, partition] = self._opened_in(topic, partition, create=create)
             return log
+
+    def _opened_in(self, topic: str, partition: int, *, create: bool) -> Log:
+        config = self._config_for(topic, read_settings(self._directory(topic, partition)))
+        return self._log_dir.log(topic, partition, create=create, config=config)
 
     def _config_for(self, topic: str, kept: Mapping[str, str]) -> dict[str, object]:
         """The settings that a log of this topic is opened with, if it has stored those in `kept`."""

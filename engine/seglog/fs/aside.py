@@ -99,8 +99,7 @@ class AtomicWrites:
             _take_name(self._fs, scratch, path, backup)
             del self._waiting[scratch]
         self.waiting_bytes = 0
-        for directory in sorted(directories):
-            self._fs.sync_directory(directory)
+        self._fs.sync_directories(sorted(directories))
 
 
 def _take_name(fs: FileSystem, scratch: str, path: str, backup: AnyPath | None) -> None:

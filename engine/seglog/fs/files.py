@@ -247,6 +247,11 @@ class FileSystem(ABC):
     def sync_directory(self, path: AnyPath) -> None:
         """Make the names in a directory durable."""
 
+    def sync_directories(self, paths: Sequence[AnyPath]) -> None:
+        """The same for several. Raises the error of the first that cannot be synced."""
+        for path in paths:
+            self.sync_directory(path)
+
     @abstractmethod
     def rename(self, source: AnyPath, target: AnyPath) -> None:
         """Give a file or directory a new name, which must be free (EEXIST)."""
@@ -465,20 +470,13 @@ class OsFileSystem(FileSystem):
         self._sync_path(path, os.O_RDONLY)
 
     def sync_files(self, paths: Sequence[AnyPath]) -> None:
-        if len(paths) < 2:
-            super().sync_files(paths)
-            return
-        # A journaling file system commits what waits at the same moment together: one after the other would wait for
-        # a commit each.
-        late("concurrent.futures.thread")
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(min(_SYNCS_AT_ONCE, len(paths)), "seglog-sync") as pool:
-            for _ in pool.map(self.sync_file, paths):
-                pass
+        _sync_at_once(self.sync_file, paths)
 
     def sync_directory(self, path: AnyPath) -> None:
         self._sync_path(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def sync_directories(self, paths: Sequence[AnyPath]) -> None:
+        _sync_at_once(self.sync_directory, paths)
 
     def rename(self, source: AnyPath, target: AnyPath) -> None:
         with refusals(f"rename to {os.fspath(target)}", source):
@@ -547,6 +545,21 @@ class OsFileSystem(FileSystem):
                 os.close(fd)
         except OSError as error:
             raise storage_error(error, "sync", path) from error
+
+
+def _sync_at_once(sync: Callable[[AnyPath], None], paths: Sequence[AnyPath]) -> None:
+    """A journaling file system commits what waits at the same moment together: one after the other would wait for a
+    commit each."""
+    if len(paths) < 2:
+        for path in paths:
+            sync(path)
+        return
+    late("concurrent.futures.thread")
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(_SYNCS_AT_ONCE, len(paths)), "seglog-sync") as pool:
+        for _ in pool.map(sync, paths):
+            pass
 
 
 # --- system calls that need an explanation --------------------------------------------------

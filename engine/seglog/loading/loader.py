@@ -176,8 +176,12 @@ class LoadPlan:
 
     # --- doing it ----------------------------------------------------------------------------
 
-    def apply(self, fs: FileSystem, now_ms: int) -> Loaded:
-        """Do what was planned, durably. Raises StorageError; planning and applying again then finishes it."""
+    def apply(self, fs: FileSystem, now_ms: int, *, syncs_new_names: bool = True) -> Loaded:
+        """Do what was planned, durably. Raises StorageError; planning and applying again then finishes it.
+
+        `syncs_new_names`: those of the first segment of a clean log, too. Otherwise the caller syncs them before it
+        writes anything there; without them, the next opening creates them again.
+        """
         self._keep_damaged_bytes(fs)
         if self.leftovers:
             self.leftovers.apply(fs)
@@ -194,7 +198,7 @@ class LoadPlan:
         for segment in checked:
             _put_indexes(fs, segment, self.config, rewrites=self.unsynced_from is not None)
             self._sync_log(fs, segment)
-        if starts_empty or not self.clean or checked:
+        if not self.clean or checked or (starts_empty and (syncs_new_names or self.removed)):
             fs.sync_directory(self.directory)       # also names that a killed process made
         segments = _Replayed(self.segments)
         epochs = replay.put_leader_epochs(

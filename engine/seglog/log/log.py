@@ -252,6 +252,15 @@ class Log(Followable, Unclosed):
             tail.change(tail.forget_expired)
         return len(tail.producers) < producers_max
 
+    @property
+    def _begins_appends(self) -> bool:
+        """Whether the next append is the first one since the log was opened or cut: it waits for the disk."""
+        return self._tail.is_epoch_due
+
+    def _begin_appends(self) -> None:
+        """Do now what the first append would do first, and wait for the disk."""
+        self._tail.change(self._tail.begin_appends)
+
     # --- appending -------------------------------------------------------------------------------
     # The checks of records and batches, and how they are written, are in log.append. With wait=False each of these
     # returns when it has written, and returns a PendingAppend, whose `result` is what it returns otherwise.

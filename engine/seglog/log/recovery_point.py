@@ -3,11 +3,13 @@
 Everything before the recovery point is on the disk. It moves at each roll, and each time a fixed number of bytes has
 been synced. After a roll with fewer bytes, it is written together with other changes of the log dir.
 """
+from collections.abc import Mapping
+from pathlib import Path
 
 from seglog.errors import StorageError
 from seglog.logger import Logger
 from seglog.segment.published_end import End
-from seglog.state.partition_hold import PartitionHold
+from seglog.state.partition_hold import NO_FILES, PartitionHold
 
 _LOG = Logger(__name__)
 
@@ -36,12 +38,17 @@ class RecoveryPoint:
         self._position = position
         self.due_position = position + MAX_BEHIND_BYTES - self._behind_bytes
 
-    def before_change(self) -> None:
-        """Mark the directory, so that the next opening does not take it for clean. Cheap from the second call on."""
+    def before_change(self, files: Mapping[Path, bytes] = NO_FILES) -> None:
+        """Mark the directory, so that the next opening does not take it for clean. Cheap from the second call on.
+
+        `files` in it get new contents then, durably.
+        """
         if not self.is_changed:
             self._note()
-            self._hold.before_first_write()
+            self._hold.before_first_write(files)
             self.is_changed = True
+        elif files:
+            self._hold.before_first_write(files)
 
     def loaded_again(self) -> None:
         """The log was loaded from the disk: the next `before_change` notes how far it was checked."""

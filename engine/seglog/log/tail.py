@@ -43,7 +43,7 @@ from seglog.segment.growing_files import GROWING_FILES
 from seglog.segment.open_settings import SegmentOpenSettings
 from seglog.segment.roll import RELATIVE_OFFSET_MAX, new_base_offset, segment_jitter_ms
 from seglog.segment.segment import Segment
-from seglog.state.leader_epochs import LeaderEpochFileCache
+from seglog.state.leader_epochs import LeaderEpochFileCache, LeaderEpochs
 from seglog.state.leftovers import Listed, file_names
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshots import ProducerSnapshots
@@ -119,7 +119,8 @@ class LogTail(WriteGate, QuietTail):
         if clean and plan.changes_logs:
             # Kafka's clean-shutdown file must not exist while the files do not match.
             shielded(hold.before_first_write)
-        loaded = plan.apply(self.fs, now_ms)
+        # The mark comes before the first append, and makes the names durable, too.
+        loaded = plan.apply(self.fs, now_ms, syncs_new_names=hold.dirty)
         self.epoch_cache = LeaderEpochFileCache(
             self.fs, self.path / names.LEADER_EPOCH_CHECKPOINT, loaded.leader_epochs
         )
@@ -259,10 +260,10 @@ class LogTail(WriteGate, QuietTail):
 
     def _begin(self, epoch: int, offset: int) -> None:
         """Before the first append, and before the first one of an epoch: put the marks and the epoch on the disk."""
-        self.recovery_point.before_change()
         latest = self.epoch_cache.latest
         if epoch >= 0 and (latest is None or epoch > latest):
-            self.epoch_cache.assign(epoch, offset)
+            self.epoch_cache.assign(epoch, offset, self.recovery_point.before_change)
+        self.recovery_point.before_change()
         if epoch > self.leader_epoch:       # a replica's append: later appends must not have an earlier epoch
             self.set_epoch(epoch)
         self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
@@ -333,6 +334,26 @@ class LogTail(WriteGate, QuietTail):
             self.is_epoch_due = self.epoch_cache.latest != self.leader_epoch
         elif self.is_epoch_due:
             shielded(self._begin, self.leader_epoch, first_offset)
+
+    def begin_appends(self) -> None:
+        """With the lock: put on the disk what has to be there before the first append."""
+        if self.is_epoch_due:
+            shielded(self._begin, self.leader_epoch, self.next_offset)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether it is as it was created: without a batch, an epoch, or a mark of ours."""
+        return (
+            self.is_epoch_due and self.leader_epoch >= 0 and not self.next_offset and not self.recovery_point.is_changed
+            and not self.partition.dirty and not self.partition.recovery_point and not self.epoch_cache.epochs
+        )
+
+    def began(self, epochs: LeaderEpochs, *, is_unordered: bool) -> None:
+        """With the lock: what `_begin` does was done (log.first_appends), with the mark of an unordered log or not."""
+        self.partition.dirty = self.recovery_point.is_changed = True
+        self.epoch_cache.epochs = epochs
+        self.is_epoch_due = False
+        self.is_unordered = self.is_unordered or is_unordered
 
     def _write_to(
         self, active: SegmentAppender, batch: EncodedBatch | Assigned, base_offset: int

@@ -19,12 +19,12 @@ dir must tell: a broker creates a missing `log-start-offset-checkpoint`, under i
 open a log dir that no process holds, our files are no longer valid.
 """
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from seglog.errors import CorruptCheckpointError
 from seglog.format import names
-from seglog.fs.aside import write_atomically
+from seglog.fs.aside import AtomicWrites, write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals
@@ -77,19 +77,21 @@ class CleanPartitions:
         except CorruptCheckpointError:
             return PartitionState.DIRTY
 
-    def make_dirty(self, directory: Path, state: PartitionState) -> None:
-        """Call before the first change of a partition: sets its mark, then removes Kafka's, durably.
+    def make_dirty(self, changes: Mapping[Path, Mapping[Path, bytes]], state: PartitionState) -> None:
+        """Call before the first change of partitions: sets their marks, then removes Kafka's, durably.
 
-        A crash in between leaves Kafka's clean-shutdown file, and a partition that has not changed yet.
+        `changes`: their directories, each with files in it that get new contents behind its mark, durably, too. A crash
+        in between leaves Kafka's clean-shutdown file, and partitions that have not changed yet, but for these files.
         """
         content = self._clean_shutdown_contents()
         period = None if content is not None else self._current_period()
         if period is None:
-            period = self._begin_period(directory, content)
+            period = self._begin_period(changes, content)
         elif self._own is None or self._own[0] != period.id:
             self._join_period()
-        self._dirty.add(directory)
-        self._set_mark(directory / PARTITION_MARK, PartitionMark(period.id, state))
+        self._dirty.update(changes)
+        mark = PartitionMark(period.id, state).to_bytes()
+        self._write({directory: {directory / PARTITION_MARK: mark, **files} for directory, files in changes.items()})
         if content is not None:
             self._fs.unlink(self.path / names.CLEAN_SHUTDOWN)
         if self._away_in != period.id:
@@ -102,7 +104,7 @@ class CleanPartitions:
         of the CLEAN_MARK that each of them needs to be clean, or None if it needs none."""
         if self.has_clean_shutdown_file():
             return None
-        period = self._current_period() or self._begin_period(directory, None)
+        period = self._current_period() or self._begin_period((directory,), None)
         return None if period.stood else PartitionMark(period.id, PartitionState.CLEAN).to_bytes()
 
     def make_clean(self, directories: Collection[Path], *, settles: bool) -> None:
@@ -117,7 +119,7 @@ class CleanPartitions:
                 self._remove_marks(directory, CLEAN_MARK, PARTITION_MARK)
             return
         if period is None:
-            period = self._begin_period(None, None)
+            period = self._begin_period((), None)
         clean = PartitionMark(period.id, PartitionState.CLEAN)
         for directory in directories:
             if not period.stood:
@@ -210,13 +212,13 @@ class CleanPartitions:
             return True
         return all(self._is_clean(other, period) for other in self._loaded_at_start() if other not in but)
 
-    def _begin_period(self, directory: Path | None, content: bytes | None) -> Period:
+    def _begin_period(self, directories: Collection[Path], content: bytes | None) -> Period:
         """Begin a period without Kafka's clean-shutdown file, which held `content`, or was missing.
 
-        A log dir with no partition but `directory` counts as one with that file: no partition in it was unclean.
+        A log dir with no partition but `directories` counts as one with that file: no partition in it was unclean.
         """
         stood = content is not None or (
-            directory is not None and all(other == directory for other in self._loaded_at_start())
+            bool(directories) and all(other in directories for other in self._loaded_at_start())
         )
         period = Period.new(stood=stood, content=content or b"")
         write_atomically(self._fs, self.path / PERIOD_FILE, period.to_bytes())
@@ -246,6 +248,20 @@ class CleanPartitions:
 
     def _set_mark(self, path: Path, mark: PartitionMark) -> None:
         write_atomically(self._fs, path, mark.to_bytes())
+
+    def _write(self, changes: Mapping[Path, Mapping[Path, bytes]]) -> None:
+        """Write files in several directories, durably, those of a directory in their order."""
+        if len(changes) > 1:
+            with AtomicWrites(self._fs) as writes:
+                for files in changes.values():
+                    for path, content in files.items():
+                        writes.write(path, content)
+                writes.finish()
+            return
+        for directory, files in changes.items():
+            for path, content in files.items():
+                write_atomically(self._fs, path, content, sync_names=False)
+            self._fs.sync_directory(directory)
 
     def _remove_marks(self, directory: Path, *marks: str) -> None:
         found = [mark for mark in marks if os.path.lexists(directory / mark)]

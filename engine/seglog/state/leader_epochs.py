@@ -5,7 +5,7 @@ the batches' own epochs.
 """
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -164,9 +164,12 @@ class LeaderEpochFileCache:
         """The last epoch; None if there is none."""
         return self.epochs.latest
 
-    def assign(self, epoch: int, start_offset: int) -> None:
-        """Batches from `start_offset` on are of `epoch`. Raises StorageError; then nothing has changed."""
-        self._put(self.epochs.assign(epoch, start_offset))
+    def assign(
+        self, epoch: int, start_offset: int, write: Callable[[Mapping[Path, bytes]], None] | None = None
+    ) -> None:
+        """Batches from `start_offset` on are of `epoch`. `write`: writes the file durably, if the caller has more to
+        write with it. Raises StorageError; then nothing has changed."""
+        self._put(self.epochs.assign(epoch, start_offset), write)
 
     def truncate_from_end(self, end_offset: int) -> None:
         """The log is cut at `end_offset`. Raises StorageError; then nothing has changed."""
@@ -176,7 +179,10 @@ class LeaderEpochFileCache:
         """The log begins at `start_offset` now. Raises StorageError; then nothing has changed."""
         self._put(self.epochs.truncate_from_start(start_offset))
 
-    def _put(self, epochs: LeaderEpochs) -> None:
+    def _put(self, epochs: LeaderEpochs, write: Callable[[Mapping[Path, bytes]], None] | None = None) -> None:
         if epochs is not self.epochs:
-            write_atomically(self._fs, self._path, epochs.to_bytes())
+            if write is None:
+                write_atomically(self._fs, self._path, epochs.to_bytes())
+            else:
+                write({self._path: epochs.to_bytes()})
             self.epochs = epochs

@@ -246,16 +246,19 @@ class LogDirState:
 
     # --- clean marks -----------------------------------------------------------------------------
 
-    def make_dirty(self, directory: Path, state: PartitionState = PartitionState.DIRTY) -> None:
-        """Call before the first change of a partition: sets its mark, then removes Kafka's, durably.
+    def make_dirty(
+        self, changes: Mapping[Path, Mapping[Path, bytes]], state: PartitionState = PartitionState.DIRTY
+    ) -> None:
+        """Call before the first change of partitions: sets their marks, then removes Kafka's, durably. `changes`: their
+        directories, each with files in it that get these contents in the same step.
 
         Call it again with UNORDERED before a second batch is written while another is not synced.
         """
-        self._turns.run(self._make_dirty, directory, state)
+        self._turns.run(self._make_dirty, changes, state)
 
-    def _make_dirty(self, directory: Path, state: PartitionState) -> None:
+    def _make_dirty(self, changes: Mapping[Path, Mapping[Path, bytes]], state: PartitionState) -> None:
         self._share.check_file()
-        self._partitions.make_dirty(directory, state)
+        self._partitions.make_dirty(changes, state)
 
     def make_clean(self, *directories: Path) -> None:
         """Call after the last change of partitions, when they are whole on the disk and their recovery points are their

@@ -10,13 +10,15 @@
 A crash anywhere in between leaves the partition dirty: the next opening recovers it, a broker recovers all partitions.
 """
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
 from seglog.fs import lock
-from seglog.fs.aside import make_directories, make_directory
+from seglog.fs.aside import make_directories, make_directory, write_atomically
 from seglog.fs.files import FileSystem
 from seglog.fs.partition_locks import lock_beside
 from seglog.fs.refusals import missing, refusals
@@ -24,6 +26,7 @@ from seglog.state.checkpoints import TopicPartition
 from seglog.state.clean_marks import PartitionState
 from seglog.state.log_dir_state import LogDirState
 
+NO_FILES: Mapping[Path, bytes] = MappingProxyType({})
 
 class PartitionHold:
     """One partition directory, held for writing until close(). Threads may share it.
@@ -101,17 +104,23 @@ class PartitionHold:
         """Call before each change. Raises ForkedHandleError in a child of the process, LogClosedError after close()."""
         self._lock.check()
 
-    def before_first_write(self) -> None:
-        """Call before anything in the partition changes: marks it dirty, durably. Later calls cost next to nothing."""
+    def before_first_write(self, files: Mapping[Path, bytes] = NO_FILES) -> None:
+        """Call before anything in the partition changes: marks it dirty, durably. Later calls cost next to nothing.
+
+        `files` in it get new contents then, durably, too.
+        """
         if not self.dirty:
             self._lock.check_file()
-            self._log_dir.make_dirty(self.path)
+            self._log_dir.make_dirty({self.path: files})
             self.dirty = True
+        else:
+            for path, content in files.items():
+                write_atomically(self._fs, path, content)
 
     def before_unordered_writes(self) -> None:
         """Call before a second batch is written while another is not synced: recorded durably, for recovery."""
         self._lock.check_file()
-        self._log_dir.make_dirty(self.path, PartitionState.UNORDERED)
+        self._log_dir.make_dirty({self.path: NO_FILES}, PartitionState.UNORDERED)
 
     def put(
         self,

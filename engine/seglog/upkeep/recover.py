@@ -118,7 +118,7 @@ def recover(
             plan = _plan(source, source, settings)
             backups = () if backups_in is None else _back_up(fs, plan, refill, backups_in)
             directory = log_dir.path / source.name
-            log_dir.make_dirty(directory)
+            log_dir.make_dirty({directory: {}})
             if refill is not None:
                 refill.apply(fs)
                 plan = _plan(source, source, settings)
