@@ -1,8 +1,11 @@
 """Where schemas are found: a registry, a folder, the topic `_schemas`; and what is said if they are not."""
 import json
 import pickle
+import socket
 import ssl
 import threading
+import time
+from contextlib import suppress
 
 import pytest
 
@@ -16,6 +19,7 @@ from seglog.errors import (
 )
 from seglog.frames.typed.decoding import source_of
 from seglog.frames.typed.schema_folder import SchemaFolder
+from seglog.frames.typed.schema_source import Reference, SchemaSource, StoredSchema
 from seglog.frames.typed.schemas_topic import SchemasTopic
 from support.certificates import self_signed
 from support.schemas import Registry, avro, framed, schema_key, schema_value, serving, write_schemas, write_topic
@@ -136,6 +140,71 @@ def test_an_odd_answer_is_an_error_that_names_the_registry(orders, answer):
     assert url in str(caught.value) or "schema" in str(caught.value)
 
 
+CHECK_URL = "check that the URL is that of a schema registry"
+
+
+@pytest.mark.parametrize(("status", "answer", "told", "todo"), [
+    (404, b"<html>nginx</html>", "HTTP 404, and not as a registry does", CHECK_URL),
+    (405, {"message": "no"}, "HTTP 405: no", CHECK_URL),
+    (302, b"", "HTTP 302: nothing", "give the URL to which it redirects"),
+    (500, {"message": "a" * 5000}, "HTTP 500: " + "a" * 200, "run again once the registry answers"),
+    (500, {"message": "\x1b[31mred\nline"}, "HTTP 500: ?[31mred?line", "run again once the registry answers"),
+    (429, {"message": ["x"]}, "HTTP 429: nothing", "run again once the registry answers"),
+])
+def test_an_answer_that_is_an_error_is_told_shortly_with_what_to_do(orders, status, answer, told, todo):
+    """Text of the registry went to the terminal as it was, of any length; the hint was to free space."""
+    registry = Registry(SUBJECTS)
+    registry.answer = lambda path, headers: (status, answer)
+    with serving(registry) as url:
+        with pytest.raises(StorageError) as caught:
+            read(orders, url)
+        assert str(caught.value) == f"the registry answers {told} ({url})"
+        assert caught.value.hint == todo
+
+
+@pytest.mark.parametrize(("url", "options"), [
+    (5, {}), (None, {}), ("http://ex ample:1", {}), ("http://a..b:1", {}), (f"http://{'a' * 70}.com", {}),
+    ("http://registry", {"token": "a\nb"}), ("http://registry", {"token": "\u20ac"}), ("http://registry", {"token": 5}),
+    ("http://registry", {"username": "\ud800"}), ("http://registry", {"username": 5}),
+    ("http://registry", {"username": "u", "password": b"p"}), ("http://registry", {"password": "p"}),
+    *(("http://registry", {"timeout": wrong}) for wrong in (0, -1, "x", None, float("inf"), float("nan"), True)),
+    ("https://registry", {"ca_file": 5}), ("https://registry", {"key": "file"}),
+])
+def test_what_a_registry_cannot_be_reached_by_is_refused(orders, url, options):
+    """Errors of Python's own libraries came out of the scan."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        read(orders, seglog.SchemaRegistry(url, **options))
+    assert "not the URL of a schema registry" in str(caught.value) or any(name in str(caught.value) for name in options)
+
+
+def test_any_spelling_of_a_registrys_url_is_taken(orders):
+    registry = Registry(SUBJECTS)
+    with serving(registry) as url:
+        assert read(orders, url.replace("http", "HTTP")) == [VALUE] * 3
+        known = registry.answer
+        registry.answer = lambda path, headers: known(path.removeprefix("/%C3%A4%20b"), headers)
+        assert read(orders, f"{url}/\u00e4 b?c#d") == [VALUE] * 3
+
+
+def test_a_registry_that_answers_bit_by_bit_is_given_up(orders):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def drip():
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.send(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                while True:
+                    connection.send(b"x")
+                    time.sleep(0.1)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        begun = time.monotonic()
+        with pytest.raises(StorageError, match="cannot reach the schema registry"):
+            read(orders, seglog.SchemaRegistry(f"http://127.0.0.1:{server.getsockname()[1]}", timeout=0.5))
+        assert time.monotonic() - begun < 30
+        thread.join()
+
+
 def test_a_registry_that_is_down_is_no_undecodable_record(orders):
     with pytest.raises(StorageError, match="cannot reach the schema registry"):
         read(orders, "http://127.0.0.1:9")
@@ -163,6 +232,19 @@ def test_circles_of_references_end(tmp_path):
                   ("b", 1, 2, "int", {"references": [{"name": "a", "subject": "a-value", "version": 1}]}))
     path = write_topic(tmp_path / "a-0", [framed(1, avro("long", 1))])
     assert read(path, None) == [1]
+
+
+def test_a_long_chain_of_references_is_followed():
+    """RecursionError, which was no error of ours."""
+    class Chain(SchemaSource):
+        by_id = versions = None
+
+        def version(self, subject, version):
+            more = (Reference(f"n{version + 1}", "s", version + 1),) if version < 5_000 else ()
+            return StoredSchema(version, "AVRO", '"long"', more)
+
+    found = [(name, schema.id) for name, schema in Chain().referenced(Chain().version("s", 0))]
+    assert found == [(f"n{n}", n) for n in range(5_000, 0, -1)]
 
 
 # --- a folder ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from seglog.frames.limits import Limits
 from seglog.frames.options import ReadOptions
 from seglog.frames.stored import StoredPartition, is_stored, stored_ends, stored_partitions, stored_parts
 from seglog.frames.typed.decoding import PartitionPlace, Schemas, schemas_beside, source_of
-from seglog.frames.typed.schema_source import SchemaSource
+from seglog.frames.typed.schema_source import SchemaSource, is_registry_url
 from seglog.frames.typed.schemas_topic import DIRECTORY, TOPIC, Entry, SchemasTopic
 
 
@@ -35,7 +35,7 @@ def schemas_at(schemas: Schemas, store_options: Mapping[str, str]) -> SchemaSour
     backup. Raises InvalidArgumentError, StorageError, CorruptBackupError."""
     if isinstance(schemas, str | os.PathLike):
         text = os.fspath(schemas)
-        if isinstance(text, str) and not text.startswith(("http://", "https://")) and is_stored(text):
+        if isinstance(text, str) and not is_registry_url(text) and is_stored(text):
             return _topic_in(text, store_options)
     return source_of(schemas)
 

@@ -27,7 +27,14 @@ from seglog.frames.typed.columns import Struct, UndecodableValueError
 from seglog.frames.typed.json_schema import JsonSchema
 from seglog.frames.typed.protobuf import ProtobufSchema
 from seglog.frames.typed.schema_folder import SchemaFolder
-from seglog.frames.typed.schema_source import DEFAULT_CONTEXT, SchemaSource, SchemaType, StoredSchema, context_of
+from seglog.frames.typed.schema_source import (
+    DEFAULT_CONTEXT,
+    SchemaSource,
+    SchemaType,
+    StoredSchema,
+    context_of,
+    is_registry_url,
+)
 from seglog.frames.typed.schemas_topic import DIRECTORY, TOPIC, SchemasTopic
 from seglog.late_import import late
 
@@ -261,7 +268,7 @@ def source_of(schemas: Schemas) -> SchemaSource | None:
     if not isinstance(schemas, str | os.PathLike) or not isinstance(os.fspath(schemas), str):
         raise InvalidArgumentError(f"schemas must be a URL or a path, not {schemas!r}")
     text = os.fspath(schemas)
-    if text.startswith(("http://", "https://")):
+    if is_registry_url(text):
         # (http.client and ssl take longer to import than most scans.)
         late("seglog.frames.typed.schema_registry")
         from seglog.frames.typed.schema_registry import SchemaRegistry

@@ -70,9 +70,11 @@ class SchemaSource(ABC):
     def referenced(self, schema: StoredSchema) -> Iterator[tuple[str, StoredSchema]]:
         """(name, schema) of all schemas that this one uses, itself or through others; each before those that use it."""
         seen: set[tuple[str, int]] = set()
-
-        def below(one: StoredSchema) -> Iterator[tuple[str, StoredSchema]]:
-            for reference in one.references:
+        # Those that are being followed, the innermost last: a chain may be longer than Python's stack is deep.
+        open_ones: list[tuple[Iterator[Reference], tuple[str, StoredSchema] | None]] = [(iter(schema.references), None)]
+        while open_ones:
+            references, one = open_ones[-1]
+            for reference in references:
                 where = (reference.subject, reference.version)
                 if where in seen:
                     continue
@@ -80,10 +82,17 @@ class SchemaSource(ABC):
                 if len(seen) > _REFERENCES_MAX:
                     raise InvalidArgumentError(f"schema {schema.id} refers to more than {_REFERENCES_MAX} others")
                 found = self.version(*where)
-                yield from below(found)
-                yield reference.name, found
+                open_ones.append((iter(found.references), (reference.name, found)))
+                break
+            else:
+                open_ones.pop()
+                if one is not None:
+                    yield one
 
-        return below(schema)
+
+def is_registry_url(text: str) -> bool:
+    """Whether `schemas=` names a registry, not a path or a URL of a store."""
+    return text[:8].lower().startswith(("http://", "https://"))
 
 
 def context_of(subject: str) -> str:
