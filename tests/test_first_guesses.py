@@ -1,5 +1,6 @@
 """What people try first, before they read a page: each is refused with the call that they meant."""
 import datetime as dt
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 import seglog
 import seglog.aio
 import seglog.pulsar
-from seglog.clock import ManualClock
+from seglog.clock import ManualClock, SystemClock
 from seglog.errors import InvalidArgumentError, LeaseLostError, OffsetOutOfRangeError, SeglogError
 from seglog.tools import cli
 from support.command import seglog as seglog_command
@@ -124,6 +125,34 @@ def jobs(tmp_path, request):
                 seglog.Queue(tmp_path / "jobs", fsync="never", attach=is_shared, max_attempts=2)
             )
         yield queue
+
+
+@pytest.mark.parametrize("wrong", [-1, dt.timedelta(-1), 1e10])
+def test_a_delay_of_another_size_is_refused_in_the_same_words_wherever_the_queue_is(jobs, wrong):
+    job = jobs.get_many(1, timeout=0) or (jobs.put(b"mail"), jobs.get(timeout=0))[1]
+    for call in (lambda: jobs.put(b"x", delay=wrong), lambda: jobs.put_many([b"x"], delay=wrong),
+                 lambda: job.nack(delay=wrong)):
+        with pytest.raises(InvalidArgumentError, match="delay must be from 0 seconds to a hundred years, not "):
+            call()
+    assert jobs.stats().backlog == 1
+
+
+@pytest.mark.parametrize("wrong", [-1, "10s"])
+def test_a_timeout_of_a_put_is_looked_at_though_nothing_waits(jobs, wrong):
+    with pytest.raises(InvalidArgumentError, match="timeout must be "):
+        jobs.put(b"x", timeout=wrong)
+    assert jobs.stats().backlog == 0
+
+
+@pytest.mark.parametrize(("wrong", "told"), [
+    (5, "a key must be text or bytes, not 5"), ("\ud800", "a key must be text that UTF-8 can encode, not '\\ud800'"),
+])
+def test_what_is_no_key_is_refused_in_the_same_words_wherever_the_queue_is(jobs, wrong, told):
+    for call in (lambda: jobs.put(b"x", key=wrong), lambda: jobs.put_many([(wrong, b"x")])):
+        with pytest.raises(InvalidArgumentError) as refused:
+            call()
+        assert str(refused.value).startswith(told)
+    assert jobs.stats().backlog == 0
 
 
 def test_an_exception_is_not_a_reason(jobs):
@@ -267,3 +296,30 @@ def test_a_backup_of_what_holds_a_log_dir_names_the_log_dir(tmp_path):
     assert hint == f"pass the log dir in it, {tmp_path}/broker/data"
     seglog.backup(tmp_path / "broker/data", tmp_path / "store")
     assert "or the directory above" in hint_of(lambda: seglog.backup(tmp_path / "broker/config", tmp_path / "store"))
+
+
+# --- a clock -----------------------------------------------------------------------------------
+
+
+class HalfAClock:
+    def now_ms(self):
+        return 1_700_000_000_000
+
+
+@pytest.mark.parametrize("wrong", [time.time, 1_700_000_000_000, {}, "utc", dt.UTC, SystemClock, HalfAClock()])
+def test_what_is_no_clock_is_refused_before_anything_is_made(tmp_path, wrong):
+    path = tmp_path / "new-0"
+    for opened in (
+        seglog.open, seglog.Queue, seglog.Topic, seglog.pulsar.ManagedLedger,
+        lambda path, **options: seglog.open(path, attach=True, **options),
+        lambda path, **options: seglog.Queue(path, attach=True, **options),
+    ):
+        with pytest.raises(InvalidArgumentError, match=r"a clock must have now_ms\(\) and monotonic_ns\(\), "):
+            opened(path, clock=wrong)
+        assert not path.exists()
+
+
+@pytest.mark.parametrize("wrong", [0.5, "random", {}])
+def test_what_is_no_chance_is_refused_before_a_job_fails(tmp_path, wrong):
+    with pytest.raises(InvalidArgumentError, match="chance must be a function, "):
+        seglog.Queue(tmp_path / "jobs", chance=wrong)

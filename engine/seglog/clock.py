@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from seglog._kernels.clock_steps import ClockSteps
 from seglog._kernels.shield import start_thread
+from seglog.errors import InvalidArgumentError
 
 Listener = Callable[[], None]
 
@@ -75,6 +76,19 @@ class SystemClock:
 
     def unlisten(self, listener: Listener) -> None:
         _SYSTEM_STEPS.unlisten(listener)
+
+
+def checked_clock(clock: Clock | None) -> Clock:
+    """The clock that a caller gave; the system's for None. Raises InvalidArgumentError if it is none."""
+    if clock is None:
+        return SystemClock()
+    are_methods = [callable(getattr(clock, name, None)) for name in ("now_ms", "monotonic_ns")]
+    if isinstance(clock, type) or not all(are_methods):
+        raise InvalidArgumentError(
+            f"a clock must have now_ms() and monotonic_ns(), not {repr(clock)[:80]}",
+            hint="leave it out for the system's; for tests pass seglog.clock.ManualClock(now_ms)",
+        )
+    return clock
 
 
 class _SystemSteps:

@@ -20,7 +20,7 @@ from seglog.backups.manifest import (
 )
 from seglog.backups.pieces import PieceStore
 from seglog.backups.repository import Repository, this_host
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, checked_clock
 from seglog.errors import CorruptBackupError, InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.directory_kinds import has_ledgers, refuse_mixed
@@ -98,7 +98,7 @@ def back_up(
     with nullcontext() if dry_run else repository.alone():
         if not dry_run:
             repository.begin(compression)
-        run = _Run(repository, source, directories, clock or SystemClock(), progress)
+        run = _Run(repository, source, directories, checked_clock(clock), progress)
         done = run.all(reread=reread, dry_run=dry_run, is_followed=is_followed)
         if following is not None and done.is_new and _hour_of(done.snapshot) == _hour_of(following):
             repository.remove_snapshots([following.id])

@@ -26,7 +26,7 @@ from seglog.attach.log_desk import LogDesk
 from seglog.attach.sent_batches import OwnProducer, producer_of, span_of
 from seglog.attach.server import DeskServer
 from seglog.attach.shared_handle import Owner, SharedHandle
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, checked_clock
 from seglog.config import Fsync, LogConfig
 from seglog.errors import (
     CorruptRecordError,
@@ -126,7 +126,7 @@ class SharedLog(SharedHandle[Log], Log):
         checked_config(config, fsync, leader_epoch)
         self._open_log = open_log
         self._options = options_sent(config, fsync, leader_epoch)
-        self._clock = clock or SystemClock()
+        self._clock = checked_clock(clock)
         self._now_ms = self._clock.now_ms
         self._follower: Follower | None = None
         # What says which log it is, also when that is closed.

@@ -21,7 +21,7 @@ from seglog.attach.client import Client
 from seglog.attach.desk import Desk
 from seglog.attach.server import DeskServer
 from seglog.attach.shared_handle import LOOK_AGAIN_S, Owner, SharedHandle
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, checked_clock
 from seglog.errors import (
     InvalidArgumentError,
     LogClosedError,
@@ -90,7 +90,7 @@ class SharedQueue(SharedHandle[OwnedQueue], Queue):
             options.get("retry_jitter", 0.1), options.get("reraise", False), chance,
         )
         self._lease_ns = checked.lease_ns
-        self._clock: Clock = options.get("clock") or SystemClock()
+        self._clock: Clock = checked_clock(options.get("clock"))
         self._home = _Home(self, checked.reraise)
         # Of this process: the jobs that it has and has not finished.
         self._held: weakref.WeakSet[AttachedJob] = weakref.WeakSet()

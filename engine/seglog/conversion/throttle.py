@@ -2,7 +2,7 @@
 import time
 from collections.abc import Callable
 
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, checked_clock
 
 # Idle time gives credit for later only up to this much.
 _CREDIT_NS = 1_000_000_000
@@ -18,7 +18,7 @@ class Throttle:
         self, bytes_per_s: int, *, clock: Clock | None = None, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._bytes_per_s = bytes_per_s
-        self._clock = clock or SystemClock()
+        self._clock = checked_clock(clock)
         self._sleep = sleep
         self._paid_until_ns = self._clock.monotonic_ns()
 

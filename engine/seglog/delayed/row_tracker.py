@@ -14,7 +14,7 @@ from seglog._kernels.due_runs import DueRuns
 from seglog._kernels.intake import Intake
 from seglog._kernels.pending_set import PendingSet
 from seglog._kernels.quick_lock import LockCondition, QuickLock
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, SystemClock, checked_clock
 from seglog.counters import Metric, Sample
 from seglog.delayed.amendments import Amendments
 from seglog.delayed.config import DelayedDeliveryConfig
@@ -70,7 +70,7 @@ class RowTracker(DelayedDeliveryTracker):
         from pyroaring import BitMap
 
         self._config = config or DelayedDeliveryConfig()
-        self._clock = clock or SystemClock()
+        self._clock = checked_clock(clock)
         self._now_ms = self._clock.now_ms
         # Guards everything below. Re-entered where background work runs in the caller's thread.
         self._lock = QuickLock()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Self, get_args
 from seglog._kernels.record_batch import Record
 from seglog._kernels.shield import shielded
 from seglog._kernels.write_gate import CallLock
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, checked_clock
 from seglog.config import Fsync
 from seglog.errors import (
     CorruptRecordError,
@@ -113,7 +113,7 @@ class Ledger(OpenHandle):
             raise InvalidArgumentError(f"a ledger's id must be an int from 0 to {MAX_ID}, not {ledger_id!r}")
         if fsync not in get_args(Fsync):
             raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
-        path, fs, clock = Path(os.path.abspath(as_path(path))), fs or OsFileSystem(), clock or SystemClock()
+        path, fs, clock = Path(os.path.abspath(as_path(path))), fs or OsFileSystem(), checked_clock(clock)
         metadata = LedgerMetadata(ledger_id, clock.now_ms(), fsync, checked_properties(properties or {}))
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InvalidArgumentError("the directory is not empty", file=path, hint="a ledger needs its own directory")
@@ -157,7 +157,7 @@ class Ledger(OpenHandle):
         CorruptManifestError, LogLockedError while it is being written, StorageError; CorruptRecordError if a sealed
         ledger has lost bytes.
         """
-        path, fs, clock = Path(os.path.abspath(as_path(path))), fs or OsFileSystem(), clock or SystemClock()
+        path, fs, clock = Path(os.path.abspath(as_path(path))), fs or OsFileSystem(), checked_clock(clock)
         metadata = LedgerMetadata.read(path)
         lost = None
         if metadata.end is None and read_only:

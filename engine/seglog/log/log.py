@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
 from seglog._kernels.shield import shielded
 from seglog._kernels.unclosed import Unclosed
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, checked_clock
 from seglog.config import Fsync, LogConfig
 from seglog.errors import LogClosedError, SeglogError
 from seglog.format.batch_layout import PRODUCER_ID_POS
@@ -110,7 +110,7 @@ class Log(Followable, Unclosed):
         super().__init__()
         settings = checked_config(config, fsync, leader_epoch)
         self._fs = fs or OsFileSystem()
-        self._clock = clock or SystemClock()
+        self._clock = checked_clock(clock)
         self.fsync = fsync
         self._syncs_cursors = fsync != "never"
         self._now_ms = self._clock.now_ms

@@ -89,6 +89,10 @@ def checked_options(
         raise InvalidArgumentError(f"retry_jitter must be from 0 to 1, not {retry_jitter!r}")
     if type(reraise) is not bool:
         raise InvalidArgumentError(f"reraise must be True or False, not {reraise!r}")
+    if not callable(chance):
+        raise InvalidArgumentError(
+            f"chance must be a function, not {repr(chance)[:80]}", hint="for example lambda: 0.5; random.random is used"
+        )
     return QueueOptions(
         lease_ns, max_attempts, duration_ns("retry_delay", retry_delay),
         duration_ns("max_retry_delay", max_retry_delay), retry_jitter, reraise, chance,

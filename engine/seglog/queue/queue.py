@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, get_args
 
 from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog._kernels.shield import shielded
-from seglog.clock import Clock, SystemClock, listen, now_ns, unlisten
+from seglog.clock import Clock, checked_clock, listen, now_ns, unlisten
 from seglog.config import Fsync
 from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, NotALogError, SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
@@ -175,7 +175,7 @@ class OwnedQueue(JobTaker, OpenHandle):
         check_mapping(config)
         self._config = ManagedLedgerConfig.of({"managedLedgerMaxSizePerLedgerMbytes": LEDGER_MB, **(config or {})})
         self._fs = fs
-        self._clock = clock or SystemClock()
+        self._clock = checked_clock(clock)
         # Guards the lanes and their state; consumers wait on it. Taken before a tracker's lock, and a cursor's.
         self._lock = QuickLock()
         self._changed = LockCondition(self._lock)
@@ -314,14 +314,14 @@ class OwnedQueue(JobTaker, OpenHandle):
             and (known := self._lanes.get(priority)) is not None and (id_ := known.put_quietly(value)) is not None
         ):
             return id_
-        lane, deliver_at_ms = self._lane(priority), None if at is None else checked_at(at, delay, self._clock)
+        lane, deliver_at_ms = self._lane(priority), checked_at(at, delay, self._clock)
         if unique_for is not None:
             [id_] = self._put_unique(
                 lane, [(key, value)], delay=delay, deliver_at_ms=deliver_at_ms, properties=properties,
                 window_ns=duration_ns("unique_for", unique_for), timeout=timeout,
             )
             return id_
-        if self._backlog.limit is None:
+        if self._backlog.limit is None and timeout is None:
             return lane.put(value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties)
         with self._reserved(1, timeout):
             return lane.put(value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties)
@@ -398,7 +398,7 @@ class OwnedQueue(JobTaker, OpenHandle):
         `unique_for`: as for `put`, for the key of each job. Then each is written by itself: after a crash, some jobs of
         a part may be there. Room for one part at a time is enough.
         """
-        lane, deliver_at_ms = self._lane(priority), None if at is None else checked_at(at, delay, self._clock)
+        lane, deliver_at_ms = self._lane(priority), checked_at(at, delay, self._clock)
         parts = parts_of("job", jobs)
         ids: list[str] = []
         if unique_for is not None:
@@ -459,7 +459,7 @@ class OwnedQueue(JobTaker, OpenHandle):
         if not isinstance(call, PutCall):
             raise InvalidArgumentError(f"_put_all takes calls of `put`, each a PutCall, not {repr(call)[:80]}")
         value, key, delay, at, properties, priority = call
-        lane, deliver_at_ms = self._lane(priority), None if at is None else checked_at(at, delay, self._clock)
+        lane, deliver_at_ms = self._lane(priority), checked_at(at, delay, self._clock)
         return lane, lane.delayed.build(
             value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
         )[0]
@@ -719,11 +719,15 @@ def _backlog_of(queue: OwnedQueue, limit: int | None, when_full: WhenFull) -> Ba
     )
 
 
-def checked_at(at: datetime | str, delay: object, clock: Clock, noun: str = "job") -> int:
-    """The time `at`, ms since 1970. Raises InvalidArgumentError, also if there is a delay."""
+def checked_at(
+    at: datetime | str | None, delay: timedelta | float | None, clock: Clock, noun: str = "job"
+) -> int | None:
+    """The time `at`, ms since 1970, or None. Raises InvalidArgumentError, also for a wrong delay, or for both."""
     if delay is not None:
-        raise InvalidArgumentError(f"give a {noun} `delay` or `at`, not both")
-    return time_ms("at", at, clock.now_ms())
+        if at is not None:
+            raise InvalidArgumentError(f"give a {noun} `delay` or `at`, not both")
+        duration_ns("delay", delay)
+    return None if at is None else time_ms("at", at, clock.now_ms())
 
 
 def parts_of(

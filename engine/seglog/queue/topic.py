@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Self, get_args
 from seglog._kernels.entry_frame import KEY_IS_BASE64
 from seglog._kernels.quick_lock import QuickLock
 from seglog._kernels.shield import shielded
-from seglog.clock import Clock, SystemClock, listen, unlisten
+from seglog.clock import Clock, checked_clock, listen, unlisten
 from seglog.config import Fsync
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, NotALogError, SubscriptionBusyError
@@ -118,7 +118,7 @@ class Topic(OpenHandle):
                 f"not a topic: it has no {FILE_NAME}", file=self.path, hint="pass a topic's directory, or create=True"
             )
         self._fs = fs
-        self._clock = clock or SystemClock()
+        self._clock = checked_clock(clock)
         # Guards the subscriptions and their state. Taken before a tracker's lock, and a cursor's.
         self._lock = QuickLock()
         self._subscriptions: dict[str, SubscriptionLane] = {}
@@ -204,7 +204,7 @@ class Topic(OpenHandle):
         properties: Mapping[str, str] | None, identity: tuple[bytes, int] | None = None,
     ) -> str:
         self._check()
-        deliver_at_ms = None if at is None else checked_at(at, delay, self._clock, "message")
+        deliver_at_ms = checked_at(at, delay, self._clock, "message")
         delayed = self._home.delayed
         entry, publish_time_ms, due_ms = delayed.build(
             value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties, identity=identity
@@ -226,7 +226,7 @@ class Topic(OpenHandle):
                 if has_limits and (delay is not None or at is not None):
                     answers[number] = self.publish(value, key=key, delay=delay, at=at, properties=properties)
                     continue
-                deliver_at_ms = None if at is None else checked_at(at, delay, self._clock, "message")
+                deliver_at_ms = checked_at(at, delay, self._clock, "message")
                 built.append((number, delayed.build(
                     value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
                 )[0]))
@@ -255,7 +255,7 @@ class Topic(OpenHandle):
         whole or not at all. Raises what `publish` raises.
         """
         self._check()
-        deliver_at_ms = None if at is None else checked_at(at, delay, self._clock, "message")
+        deliver_at_ms = checked_at(at, delay, self._clock, "message")
         ids: list[str] = []
         for part in parts_of("message", messages):
             ledger_id, entry_id = self._home.delayed.publish_batch(

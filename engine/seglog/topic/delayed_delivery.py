@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from seglog._kernels.message_entry import encode_message
 from seglog._kernels.quick_lock import QuickLock
-from seglog.clock import Clock, SystemClock, now_ns
+from seglog.clock import Clock, checked_clock, now_ns
 from seglog.delayed.amendments import CANCELLED, MOVED, Amendments
 from seglog.delayed.bucket import BUCKET_PROPERTY
 from seglog.delayed.bucket_tracker import BucketDelayedDeliveryTracker
@@ -84,7 +84,7 @@ class DelayedDelivery(OpenHandle):
         # Unique, like the name of a client's producer that is given none.
         self._producer_name = f"seglog-{uuid4().hex[:12]}".encode()
         self._sequence_ids = count()
-        self._clock = clock or SystemClock()
+        self._clock = checked_clock(clock)
         # A few threads for the background work of all subscriptions, however many there are.
         self._workers = WorkerPool()
         self._new_worker = new_worker or self._workers.new_worker
@@ -446,6 +446,9 @@ def _stored_key(key: str | bytes | None) -> tuple[bytes | None, bool]:
     """A key as it is stored, and whether it is in base64. Raises InvalidArgumentError."""
     if isinstance(key, bytes):
         return base64.b64encode(key), True
+    if key is not None and not isinstance(key, str):
+        hint = HINT_OF_NUMBER if isinstance(key, int) else None
+        raise InvalidArgumentError(f"a key must be text or bytes, not {repr(key)[:80]}", hint=hint)
     _check_text("a key", key)
     return None if key is None else key.encode(), False
 
@@ -463,9 +466,11 @@ def _check_text(what: str, text: object) -> None:
     try:
         if text is not None:
             text.encode()   # type: ignore[attr-defined]
-    except (AttributeError, UnicodeEncodeError):
+    except AttributeError:
         hint = HINT_OF_NUMBER if isinstance(text, int) else None
         raise InvalidArgumentError(f"{what} must be text, not {repr(text)[:80]}", hint=hint) from None
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"{what} must be text that UTF-8 can encode, not {repr(text)[:80]}") from None
 
 
 def _delay_ns(delay: timedelta | float) -> int:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self
 from seglog._kernels.pending_set import PendingSet
 from seglog._kernels.quiet_dispatcher import QuietDispatcher
 from seglog._kernels.shield import unheard
-from seglog.clock import Clock, SystemClock, listen, unlisten
+from seglog.clock import Clock, checked_clock, listen, unlisten
 from seglog.delayed.tracker import DelayedDeliveryTracker
 from seglog.errors import CorruptRecordError, InvalidArgumentError, LogClosedError, OffsetOutOfRangeError, SeglogError
 from seglog.late_import import late
@@ -78,7 +78,7 @@ class Dispatcher(QuietDispatcher):
         self._has_own_index = not isinstance(tracker, DelayedIndex)
         self._index = tracker if isinstance(tracker, DelayedIndex) else DelayedIndex(tracker, managed_ledger, cursor)
         self._tracker = self._index.tracker
-        self._clock = clock or SystemClock()
+        self._clock = checked_clock(clock)
         self._keeper = keeper
         self._unreadable = unreadable
         # Guards the fields below; readers wait on it.

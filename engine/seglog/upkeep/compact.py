@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, checked_clock
 from seglog.errors import ProofMismatchError
 from seglog.log.log import Log
 from seglog.reading.partition import Partition
@@ -41,7 +41,7 @@ def compact(
     limits = CleaningLimits(keyless_go=keyless_go)
     if dry_run:
         with Partition(directory, config=settings) as partition:
-            now_ms = (clock or SystemClock()).now_ms()
+            now_ms = checked_clock(clock).now_ms()
             found = plan(source_of_closed(partition).as_planned(), partition.config, now_ms)
             return Compaction(directory, found, what_would_go(partition, partition.config, now_ms, limits))
     with Partition(directory):

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, checked_clock
 from seglog.config import LogConfig
 from seglog.errors import CorruptCheckpointError, InvalidArgumentError, NotALogError
 from seglog.format import names
@@ -101,7 +101,7 @@ def recover(
         raise InvalidArgumentError("to fill a log from replicas takes the mode quarantine: the other one ends the log")
     fs = fs or OsFileSystem()
     replicas = [Path(os.path.abspath(checked_path(other))) for other in sources]
-    now_ms = (clock or SystemClock()).now_ms()
+    now_ms = checked_clock(clock).now_ms()
     source = Path(os.path.abspath(checked_path(src)))
     if source.is_dir() and not names.has_segments(source):
         raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source)

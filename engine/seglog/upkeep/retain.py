@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, checked_clock
 from seglog.config import LogConfig
 from seglog.fs.files import FileSystem
 from seglog.log.expiry import Expired, LogAge, Retention, Verdict
@@ -51,7 +51,7 @@ def retain(
 
     Raises, for each directory, what `Partition` and `Log` raise; InvalidConfigError at once.
     """
-    clock = clock or SystemClock()
+    clock = checked_clock(clock)
     paths = list(by_first_name(directories).values())
     given = {path: dict(config(path) if callable(config) else config or {}) for path in paths}
     for settings in [{} if callable(config) else dict(config or {}), *given.values()]:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar, get_args
 
 from seglog._kernels.shield import shielded
 from seglog._kernels.unclosed import Unclosed
-from seglog.clock import Clock, SystemClock
+from seglog.clock import Clock, checked_clock
 from seglog.config import Fsync
 from seglog.errors import InvalidArgumentError, NotALogError
 from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
@@ -74,7 +74,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
             config = ManagedLedgerConfig.of(config or {})
         if fsync not in get_args(Fsync):
             raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
-        path, fs, clock = Path(os.path.abspath(as_path(path))), fs or OsFileSystem(), clock or SystemClock()
+        path, fs, clock = Path(os.path.abspath(as_path(path))), fs or OsFileSystem(), checked_clock(clock)
         with refusals("list", path):
             refuse_other_kind(
                 path, DirectoryKind.MANAGED_LEDGER,
