@@ -90,12 +90,51 @@ def seglog_kafka_arguments():
 '''
 
 
+OTHER_ARGUMENTS = """
+import pytest
+
+
+@pytest.fixture(scope="session")
+def seglog_kafka_arguments():
+    return {arguments}
+"""
+OTHER_TESTS = """
+def test_the_arguments_are_those_of_this_directory(seglog_kafka):
+    assert seglog_kafka._options.config.num_partitions == {partitions}
+
+
+def test_it_is_the_same_server(seglog_kafka):
+    seglog_kafka.create_topic("once-{partitions}")
+    assert seglog_kafka.log("once-{partitions}") and not seglog_kafka.log("once-{other}")
+"""
+
+
+def pytest_of(directory):
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:seglog", "-p", "no:cacheprovider", "--strict-markers",
+         "-p", "seglog.testing", str(directory)],
+        capture_output=True, text=True, timeout=120, check=False, cwd=directory)
+
+
+def test_a_directory_with_arguments_of_its_own_has_a_server_of_its_own(tmp_path):
+    for name, partitions, other in (("a", 2, 3), ("b", 3, 2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "conftest.py").write_text(
+            OTHER_ARGUMENTS.format(arguments={"config": {"num.partitions": partitions}}))
+        (tmp_path / name / f"test_{name}.py").write_text(OTHER_TESTS.format(partitions=partitions, other=other))
+    done = pytest_of(tmp_path)
+    assert "4 passed" in done.stdout, done.stdout
+
+
+def test_arguments_must_be_a_mapping(tmp_path):
+    (tmp_path / "conftest.py").write_text(OTHER_ARGUMENTS.format(arguments=None))
+    (tmp_path / "test_none.py").write_text(OTHER_TESTS.format(partitions=1, other=2))
+    assert "the fixture seglog_kafka_arguments must return a dict, not NoneType" in pytest_of(tmp_path).stdout
+
+
 def test_the_fixtures_give_a_server_and_topics(tmp_path):
     (tmp_path / "test_program.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:seglog", "-p", "no:cacheprovider", "--strict-markers",
-         "-p", "seglog.testing", str(tmp_path)],
-        capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    done = pytest_of(tmp_path)
     assert done.returncode == 0, done.stdout
     assert "8 passed" in done.stdout

@@ -62,7 +62,8 @@ _OF_BOTH = {
     "on_corrupt", "store_options", "topics", "isolation",
 }
 _OF_TABLES = _OF_BOTH | {"columns"}
-_OF_TEMPLATES = _OF_BOTH | {"keys", "pattern", "headers", "max_bytes", "limit", "tail", "follows", "settings"}
+_SELECTING = {"start", "stop", "since", "until", "keys", "pattern", "headers", "max_bytes", "limit", "tail", "follows"}
+_OF_TEMPLATES = _OF_BOTH | _SELECTING | {"settings"}
 
 
 class FormatType(click.ParamType):   # type: ignore[type-arg]    # generic only since click 8.5
@@ -221,6 +222,9 @@ def command(
     lost: list[LostRange] = []
     damaged = {path for path in paths if isinstance(path, Path) and _is_quarantined(path)}
     small = {path for path in paths if isinstance(path, Path) and _is_small_file(path)} | damaged
+    selecting = [one.opts[0] for one in click.get_current_context().command.params if one.name in _given() & _SELECTING]
+    if selecting and small and small.issuperset(paths):
+        raise click.UsageError(f"{selecting[0]} selects records of a log, and {min(small)} is shown whole")
     if format_ is not None and small:
         raise click.UsageError(f"--format shows records, and {min(small)} contains none")
     places = EachPlace(

@@ -18,7 +18,7 @@ class RecordFilter(NamedTuple):
     @classmethod
     def of(cls, keys: Sequence[str], pattern: str | None, headers: Sequence[str]) -> "RecordFilter | None":
         """Make the filter; None if no option is given. Raises click.UsageError."""
-        if not (keys or pattern or headers):
+        if not (keys or pattern is not None or headers):
             return None
         try:
             compiled = None if pattern is None else re.compile(pattern.encode())

@@ -33,7 +33,7 @@ class TopicType(click.ParamType):   # type: ignore[type-arg]    # generic only s
             return value
         name, colon, rest = str(value).partition(":")
         partitions, _, settings = rest.partition(":")
-        if not name or (colon and not (partitions.isdecimal() and 1 <= int(partitions) <= 10_000)):
+        if not name or "=" in name or (colon and not (partitions.isdecimal() and 1 <= int(partitions) <= 10_000)):
             self.fail(f"{value!r} is not topic:partitions, such as orders:3", param, ctx)
         given: dict[str, object] = {}
         last = ""

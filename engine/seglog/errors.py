@@ -245,6 +245,34 @@ class CompactedTopicError(InvalidArgumentError):
     hint = "leave out cleanup.policy, or pass --delete-compacted if the keys may go"
 
 
+class TopicExistsError(InvalidArgumentError):
+    """A topic with this name exists already."""
+
+    code = "topic_exists"
+    hint = "use the topic that is there, or choose another name"
+
+
+class InvalidTopicError(InvalidArgumentError):
+    """No topic can have this name, or not beside those that exist."""
+
+    code = "invalid_topic"
+    hint = "choose another name"
+
+
+class TooManyPartitionsError(InvalidArgumentError):
+    """All topics together may not have so many partitions."""
+
+    code = "too_many_partitions"
+    hint = "ask for fewer partitions, or delete topics that nobody needs"
+
+
+class ProhibitedTopicError(InvalidArgumentError):
+    """No client may create a topic with this name: the server keeps its own records there."""
+
+    code = "prohibited_topic"
+    hint = "choose another name"
+
+
 class InvalidTimestampError(SeglogError, ValueError):
     """A record's timestamp is further from the clock than message.timestamp.before.max.ms or after.max.ms allows."""
 

@@ -167,6 +167,7 @@ def serve(
 
     check_mapping(config)
     taken = broker_settings(config or {})
+    taken.check_known()
     settings = taken.settings
     if taken.no_effect:
         _LOG.warning("settings that have no effect here: %s", ", ".join(taken.no_effect))

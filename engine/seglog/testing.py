@@ -6,11 +6,12 @@
 
 pytest finds it if seglog is installed; see docs/testing.md.
 """
+import contextlib
 import importlib.machinery
 import itertools
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
@@ -63,31 +64,50 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def seglog_kafka_arguments() -> dict[str, Any]:
-    """The arguments of `seglog.serve`: override this fixture in your conftest.py. What it leaves out stays as it is
-    for tests: nothing is synced, and groups are quick."""
+    """The arguments of `seglog.serve`: override this fixture in a conftest.py. What it leaves out stays as it is for
+    tests: nothing is synced, and members of the consumer protocol learn of a new one at once."""
     return {}
 
 
 @pytest.fixture(scope="session")
-def _seglog_server(
-    tmp_path_factory: pytest.TempPathFactory, seglog_kafka_arguments: dict[str, Any]
-) -> "Iterator[LocalServer]":
+def _seglog_servers(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Callable[[dict[str, Any]], LocalServer]]":
+    """Gives a running server with these arguments: one for all tests that have the same."""
     import seglog
+    from seglog.errors import InvalidArgumentError
 
-    arguments = {"fsync": "never", **seglog_kafka_arguments}
-    config = arguments.get("config") or {}
-    if isinstance(config, Mapping):     # otherwise the server says what is wrong
-        given = {str(name).strip().replace("_", ".") for name in config}
-        arguments["config"] = {**{name: value for name, value in _CONFIG.items() if name not in given}, **config}
-    with seglog.serve(tmp_path_factory.mktemp("seglog-kafka"), **arguments) as server:
-        yield server
+    running: list[tuple[dict[str, Any], LocalServer]] = []
+    with contextlib.ExitStack() as stack:
+
+        def server_with(wanted: dict[str, Any]) -> "LocalServer":
+            if not isinstance(wanted, Mapping):
+                raise InvalidArgumentError(
+                    f"the fixture seglog_kafka_arguments must return a dict, not {type(wanted).__name__}",
+                    hint='for example {"config": {"num.partitions": 3}}')
+            for arguments, server in running:
+                if arguments == wanted:
+                    return server
+            arguments = {"fsync": "never", **wanted}
+            config = arguments.get("config") or {}
+            if isinstance(config, Mapping):     # otherwise the server says what is wrong
+                given = {str(name).strip().replace("_", ".") for name in config}
+                missing = {name: value for name, value in _CONFIG.items() if name not in given}
+                arguments["config"] = {**missing, **config}
+            server = stack.enter_context(seglog.serve(tmp_path_factory.mktemp("seglog-kafka"), **arguments))
+            running.append((wanted, server))
+            return server
+
+        yield server_with
 
 
 @pytest.fixture
-def seglog_kafka(_seglog_server: "LocalServer") -> "Iterator[LocalServer]":
-    """The server, one for all tests of the session. Faults that a test sets end with that test."""
-    yield _seglog_server
-    _seglog_server.clear_faults()
+def seglog_kafka(
+    _seglog_servers: "Callable[[dict[str, Any]], LocalServer]", seglog_kafka_arguments: dict[str, Any]
+) -> "Iterator[LocalServer]":
+    """The server, one for all tests of the session whose `seglog_kafka_arguments` are the same. Faults that a test sets
+    end with that test."""
+    server = _seglog_servers(seglog_kafka_arguments)
+    yield server
+    server.clear_faults()
 
 
 _numbers = itertools.count(1)

@@ -138,6 +138,16 @@ def test_a_name_that_kafka_does_not_have_is_refused_with_the_one_that_was_meant(
     assert meant in caught.value.hint
 
 
+def test_an_error_may_be_its_code(served, client):
+    served.fail_next("OffsetFetch", int(Errors.NOT_COORDINATOR))
+    assert answered(client, 2) == (Errors.NOT_COORDINATOR, [])
+
+
+def test_the_log_of_a_partition_that_is_no_number_is_refused(served):
+    with pytest.raises(InvalidArgumentError, match="a partition is a number, not '0'"):
+        served.log("orders", "0")
+
+
 def test_no_error_is_no_fault(served):
     with pytest.raises(InvalidArgumentError, match="NONE is no error"):
         served.fail_next("Produce", "NONE")

@@ -76,6 +76,8 @@ def test_what_a_recovery_kept_is_shown_from_quarantine(orders):
     assert offsets(lines) == [(3, True), (4, True), (5, True)]
     assert {line["partition"] for line in lines} == {"orders-0"}
     assert seglog("dump", kept).stdout.count("[unproven]") == 3
+    refused = seglog("dump", kept, "--limit", 1, status=2).stderr
+    assert f"--limit selects records of a log, and {kept} is shown whole" in refused
 
 
 def test_what_recovery_took_out_is_no_failure_of_later_commands(tmp_path):

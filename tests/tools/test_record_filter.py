@@ -35,6 +35,7 @@ CASES = [
     (("--key", "k3"), lambda r: r.key == b"k3"),
     (("--key", "k3", "--key", "k1"), lambda r: r.key in (b"k3", b"k1")),
     (("--grep", "^value [12]"), lambda r: r.value is not None and re.search(b"^value [12]", r.value)),
+    (("--grep", ""), lambda r: r.value is not None),
     (("--header", "trace"), lambda r: any(name == "trace" for name, _ in r.headers)),
     (("--header", "src=web"), lambda r: ("src", b"web") in r.headers),
     (("--header", "src=web", "--header", "trace", "--key", "k4"),
@@ -56,6 +57,8 @@ def test_offsets_and_what_is_in_a_record_must_both_hold(orders):
     assert offsets(orders, "--key", "k3", "--from-offset", 20, "--to-offset", 40) == wanted
 
 
-@pytest.mark.parametrize("words", [("--grep", "("), ("--key", "k", "--batches"), ("--grep", "a", "--format", "csv")])
+@pytest.mark.parametrize("words", [
+    ("--grep", "("), ("--key", "k", "--batches"), ("--grep", "", "--batches"), ("--grep", "a", "--format", "csv"),
+])
 def test_what_cannot_be_meant_is_a_slip_in_usage(orders, words):
     assert CliRunner().invoke(cli, ["dump", str(orders), *words]).exit_code == 2

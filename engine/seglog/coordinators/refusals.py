@@ -1,6 +1,5 @@
 """Translates the engine's exceptions into Kafka's error codes."""
 from seglog import errors
-from seglog.coordinators.topic_errors import InvalidTopicError, TooManyPartitionsError, TopicExistsError
 from seglog.format import names
 from seglog.log.transactions import CoordinatorFencedError
 from seglog.wire.error_codes import Errors
@@ -20,9 +19,9 @@ _CODES: tuple[tuple[type[BaseException], Errors], ...] = (
     (errors.MissingCodecError, Errors.UNSUPPORTED_COMPRESSION_TYPE),
     (errors.UnsupportedForMessageFormatError, Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT),
     (errors.UnsupportedVersionError, Errors.UNSUPPORTED_VERSION),
-    (TopicExistsError, Errors.TOPIC_ALREADY_EXISTS),
-    (TooManyPartitionsError, Errors.POLICY_VIOLATION),
-    (InvalidTopicError, Errors.INVALID_TOPIC_EXCEPTION),
+    (errors.TopicExistsError, Errors.TOPIC_ALREADY_EXISTS),
+    (errors.TooManyPartitionsError, Errors.POLICY_VIOLATION),
+    (errors.InvalidTopicError, Errors.INVALID_TOPIC_EXCEPTION),
     (errors.InvalidConfigError, Errors.INVALID_CONFIG),
     (errors.InvalidArgumentError, Errors.INVALID_REQUEST),
     (errors.StorageError, Errors.KAFKA_STORAGE_ERROR),

@@ -7,7 +7,7 @@ docs/config.md is made from this file.
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
-from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig
+from seglog.config import OTHER_TOPIC_SETTINGS, LogConfig, suggestion
 from seglog.coordinators.coordinator_config import CoordinatorConfig
 from seglog.endpoint.settings import ServerConfig
 from seglog.errors import InvalidConfigError
@@ -122,6 +122,12 @@ class BrokerSettings(NamedTuple):
 
     settings: dict[str, object]
     no_effect: list[str]
+
+    def check_known(self) -> None:
+        """Raise InvalidConfigError if neither this server nor a broker knows one of the names."""
+        for name in self.unknown:
+            synonyms = (synonym for pairs in SYNONYMS.values() for synonym, _ in pairs)
+            raise InvalidConfigError(f"no such key: {name}{suggestion(name, [*_USED, *synonyms])}")
 
     @property
     def unknown(self) -> list[str]:

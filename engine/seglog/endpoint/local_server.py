@@ -138,9 +138,10 @@ class LocalServer:
     def _faults(self) -> PlannedFaults:
         return self._running().requests.faults
 
-    def fail_next(self, api: str, error: str, *, times: int = 1, client_id: str | None = None) -> PlannedFault:
+    def fail_next(self, api: str, error: str | int, *, times: int = 1, client_id: str | None = None) -> PlannedFault:
         """Answer the next `times` requests of an API with an error, without handling them; with `client_id`, only
-        those of this client. The error is where a broker has it: of the request, or of each topic or partition.
+        those of this client. The error is a name or Kafka's code, and is where a broker has it: of the request, or of
+        each topic or partition.
 
             fault = server.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER")
             ...
@@ -186,7 +187,11 @@ class LocalServer:
             f"await asyncio.to_thread(server.create_topic, {name!r})")
 
     def log(self, topic: str, partition: int = 0) -> Log | None:
-        """The open log of a partition, to read and to append to, or None if there is no such partition."""
+        """The open log of a partition, to read and to append to, or None if there is no such partition. Raises
+        InvalidArgumentError if `partition` is not a number."""
+        if not isinstance(partition, int):
+            raise InvalidArgumentError(
+                f"a partition is a number, not {partition!r:.50}", hint="the first partition is 0")
         return self._running().topics.log(topic, partition)
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, Any]], instead: str) -> Any:

@@ -387,7 +387,7 @@ def _check_access(authorizer: Authorizer) -> None:
     if not authorizer.is_open_to_somebody():
         raise InvalidArgumentError(
             "with an authorizer and without any ACL nobody may do anything, not even create one",
-            hint="name an administrator: --config super.users=User:alice")
+            hint="name an administrator: the setting super.users, for example User:alice")
 
 
 def _connections_room() -> int:

@@ -21,12 +21,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from seglog.config import MAX_INT, LogConfig
-from seglog.coordinators.topic_errors import (
-    InvalidTopicError,
-    ProhibitedTopicError,
-    TooManyPartitionsError,
-    TopicExistsError,
-)
 from seglog.endpoint import topic_creation, topic_deletion
 from seglog.endpoint.operator_limits import OperatorLimits
 from seglog.endpoint.topic_creation import Creation
@@ -35,9 +29,13 @@ from seglog.errors import (
     CorruptCheckpointError,
     CorruptSettingsError,
     InvalidArgumentError,
+    InvalidTopicError,
     LogClosedError,
+    ProhibitedTopicError,
     SeglogError,
     StorageError,
+    TooManyPartitionsError,
+    TopicExistsError,
 )
 from seglog.format import names
 from seglog.fs.files import FileSystem
