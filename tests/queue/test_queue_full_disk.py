@@ -6,6 +6,7 @@ thing, a tmpfs filled to the last byte, is in tests/log/test_full_volume.py.
 import errno
 import os
 import threading
+import time
 
 import pytest
 
@@ -148,6 +149,27 @@ def test_purging_a_full_disk_keeps_the_dead_and_wakes_who_waits(path):
         worker.join(60)
         assert [job.value for job in taken] == [b"again"]
         assert jobs.dead.requeue() == 1
+
+
+def test_an_acknowledgement_that_waits_for_a_purge_is_durable_when_it_returns(path):
+    """Purging a full disk opens the queue again, with another journal."""
+    disk = NoRoomForEntries()
+    jobs, held = failed_put(path, disk, max_attempts=1)
+    with jobs:
+        held.nack(reason="no address")
+        dead = jobs.dead.peek()[0]
+        disk.is_full = False
+        [lane] = jobs._in_order
+        before = lane._journal
+        worker = threading.Thread(target=jobs.ack, args=([dead, held],))
+        with jobs._lock:
+            worker.start()
+            time.sleep(0.1)
+            jobs.purge()
+            assert lane._journal is not before
+        worker.join(60)
+        assert len(jobs.dead) == 0
+        assert lane._journal.committed == lane._journal.number
 
 
 def test_if_purging_cannot_open_a_full_disk_the_queue_is_closed_and_nothing_is_lost(path):

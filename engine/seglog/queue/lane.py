@@ -637,7 +637,6 @@ class Lane(QuietLane):
         """See Job.ack, for several jobs of this lane. `is_dropped`: they make room for others."""
         if len(jobs) == 1 and not is_dropped and self.finish_quietly(jobs[0], wait):
             return
-        journal = self._journal
         with self._lock, self._repairing:
             self.check()
             fresh = {job._at: job._batch_size for job in jobs if not self._is_acknowledged(job._at)}
@@ -647,7 +646,7 @@ class Lane(QuietLane):
                 self._note(JournalKind.ACKED, [(*at, size) for at, size in fresh.items()])
                 self._finish(fresh)
                 (self._counts.dropped if is_dropped else self._counts.acknowledged).add(len(fresh))
-            number = journal.number
+            journal, number = self._journal, self._journal.number
         if wait:
             journal.await_number(number)
 
