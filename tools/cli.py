@@ -216,7 +216,7 @@ class Command(click.Command):
 
 def _refuse_topic_of(name: Path | str, log_dirs: Iterable[Path | str]) -> None:
     """Raise StorageError if one of `log_dirs` has a topic or partition `name`, and say where."""
-    from seglog.fs.refusals import hint_of_topic  # half as long as a command takes to start
+    from seglog.fs.refusals import hint_of_topic  # only a wrong path needs it
 
     for log_dir in log_dirs:
         path = os.path.join(log_dir, name)

@@ -222,9 +222,11 @@ def command(
     lost: list[LostRange] = []
     damaged = {path for path in paths if isinstance(path, Path) and _is_quarantined(path)}
     small = {path for path in paths if isinstance(path, Path) and _is_small_file(path)} | damaged
-    selecting = [one.opts[0] for one in click.get_current_context().command.params if one.name in _given() & _SELECTING]
-    if selecting and small and small.issuperset(paths):
-        raise click.UsageError(f"{selecting[0]} selects records of a log, and {min(small)} is shown whole")
+    if small and small.issuperset(paths):
+        given = _given()
+        for one in click.get_current_context().command.params:
+            if one.name in given and one.name in _SELECTING:
+                raise click.UsageError(f"{one.opts[0]} selects records of a log, and {min(small)} is shown whole")
     if format_ is not None and small:
         raise click.UsageError(f"--format shows records, and {min(small)} contains none")
     places = EachPlace(

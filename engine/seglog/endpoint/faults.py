@@ -119,7 +119,8 @@ _OTHER_NAMES = {
 def error_named(name: str | int) -> Errors:
     """The error of a name such as "NOT_LEADER_OR_FOLLOWER", or of its code, as the constants of clients are. Raises
     InvalidArgumentError."""
-    found = next((one for one in Errors if name in (one.name, one.value)), None)
+    is_code = isinstance(name, int) and not isinstance(name, bool)
+    found = next((one for one in Errors if name == (one.value if is_code else one.name)), None)
     if found is Errors.NONE:
         raise InvalidArgumentError(
             "NONE is no error", hint="to let a request through, plan nothing; clear_faults() cancels what is planned")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 from seglog._kernels.shield import shielded
 from seglog._kernels.write_gate import Bell
@@ -189,7 +189,7 @@ class LocalServer:
     def log(self, topic: str, partition: int = 0) -> Log | None:
         """The open log of a partition, to read and to append to, or None if there is no such partition. Raises
         InvalidArgumentError if `partition` is not a number."""
-        if not isinstance(partition, int):
+        if not isinstance(partition, SupportsIndex):      # an int, or one of numpy's
             raise InvalidArgumentError(
                 f"a partition is a number, not {partition!r:.50}", hint="the first partition is 0")
         return self._running().topics.log(topic, partition)

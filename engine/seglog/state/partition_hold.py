@@ -28,6 +28,7 @@ from seglog.state.log_dir_state import LogDirState
 
 NO_FILES: Mapping[Path, bytes] = MappingProxyType({})
 
+
 class PartitionHold:
     """One partition directory, held for writing until close(). Threads may share it.
 

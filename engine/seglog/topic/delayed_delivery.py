@@ -446,10 +446,7 @@ def _stored_key(key: str | bytes | None) -> tuple[bytes | None, bool]:
     """A key as it is stored, and whether it is in base64. Raises InvalidArgumentError."""
     if isinstance(key, bytes):
         return base64.b64encode(key), True
-    if key is not None and not isinstance(key, str):
-        hint = HINT_OF_NUMBER if isinstance(key, int) else None
-        raise InvalidArgumentError(f"a key must be text or bytes, not {repr(key)[:80]}", hint=hint)
-    _check_text("a key", key)
+    _check_text("a key", key, "text or bytes")
     return None if key is None else key.encode(), False
 
 
@@ -461,14 +458,16 @@ def _texts(properties: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
         yield name, text
 
 
-def _check_text(what: str, text: object) -> None:
-    """Raises InvalidArgumentError unless `text` is None or text that UTF-8 can encode."""
-    try:
-        if text is not None:
-            text.encode()   # type: ignore[attr-defined]
-    except AttributeError:
+def _check_text(what: str, text: object, kinds: str = "text") -> None:
+    """Raises InvalidArgumentError unless `text` is None or text that UTF-8 can encode. `kinds`: what it must
+    be, for the message."""
+    if text is None:
+        return
+    if not isinstance(text, str):
         hint = HINT_OF_NUMBER if isinstance(text, int) else None
-        raise InvalidArgumentError(f"{what} must be text, not {repr(text)[:80]}", hint=hint) from None
+        raise InvalidArgumentError(f"{what} must be {kinds}, not {repr(text)[:80]}", hint=hint)
+    try:
+        text.encode()
     except UnicodeEncodeError:
         raise InvalidArgumentError(f"{what} must be text that UTF-8 can encode, not {repr(text)[:80]}") from None
 

@@ -31,6 +31,7 @@ _PATH_SAFE = "/%:@!$&'()*+,;=~"
 _ANSWER_BYTES_MAX = 64 << 20
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _NOT_FOUND = 404
+_CHECK_URL = "check that the URL is that of a schema registry"
 
 
 class SchemaRegistry(SchemaSource):
@@ -172,10 +173,14 @@ class SchemaRegistry(SchemaSource):
 
     def _connection(self, parts: SplitResult) -> HTTPConnection:
         assert parts.hostname is not None
-        if parts.scheme == "http":
-            made = HTTPConnection(parts.hostname, parts.port, timeout=self._timeout)
-            made.response_class = _Answer
-            return made
+        made = (
+            HTTPConnection(parts.hostname, parts.port, timeout=self._timeout) if parts.scheme == "http" else
+            HTTPSConnection(parts.hostname, parts.port, timeout=self._timeout, context=self._context())
+        )
+        made.response_class = _Answer
+        return made
+
+    def _context(self) -> ssl.SSLContext:
         ca_file, certificate, key = self._tls
         try:
             context = ssl.create_default_context(cafile=ca_file)
@@ -183,9 +188,7 @@ class SchemaRegistry(SchemaSource):
                 context.load_cert_chain(certificate, key)
         except (OSError, ValueError) as error:
             raise InvalidArgumentError(f"cannot use the certificates of the schema registry: {error}") from error
-        made = HTTPSConnection(parts.hostname, parts.port, timeout=self._timeout, context=context)
-        made.response_class = _Answer
-        return made
+        return context
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": _ACCEPT}
@@ -248,9 +251,6 @@ def _schema(body: Any, schema_id: int | None, url: str) -> StoredSchema:
 
 def _odd(url: str, what: str) -> StorageError:
     return StorageError(f"the answer is not {what}", file=url, hint=_CHECK_URL)
-
-
-_CHECK_URL = "check that the URL is that of a schema registry"
 
 
 def _todo(status: int) -> str:
