@@ -1,4 +1,6 @@
-"""The progress of a conversion with Connect, whose server reports on every query of the session."""
+"""The progress of a conversion: with Connect, whose server reports on every query of the session, and by a tracker of
+the JVM, which may go at any time."""
+import threading
 from types import SimpleNamespace
 
 from seglog.spark.cluster import Cluster
@@ -36,3 +38,40 @@ def test_other_queries_of_the_session_are_not_counted():
     Cluster(spark, told.append, None).run("convert", 3, lambda number, attempt: {}, sizes=(5, 3, 2))
     assert [(step.done, step.done_bytes) for step in told] == [(0, 0), (1, 5), (2, 8), (3, 10), (3, 10)]
     assert spark._handlers == []
+
+
+class Gone:
+    """The context of a session whose JVM goes while a job runs: each question of the watching thread fails."""
+
+    defaultParallelism = 2
+
+    def __init__(self):
+        self.asked = threading.Semaphore(0)
+
+    def accumulator(self, value, param):
+        return SimpleNamespace(value=value, add=lambda more: None)
+
+    def setJobGroup(self, *_, **__):
+        pass
+
+    setLocalProperty = setJobGroup
+
+    def statusTracker(self):
+        self.asked.release()
+        raise OSError("Answer from Java side is empty")
+
+
+def test_nothing_is_shown_of_a_jvm_that_goes_while_a_job_is_watched(monkeypatch, capsys):
+    """A traceback stood beside "terminated"."""
+    gone, told = Gone(), []
+
+    def run(job, number, run):
+        for _ in range(2):
+            assert gone.asked.acquire(timeout=10)
+        return run()
+
+    spark = SparkDouble(run)
+    monkeypatch.setattr("seglog.spark.cluster.context_of", lambda _: gone)
+    Cluster(spark, told.append, None).run("convert", 1, lambda number, attempt: {})
+    assert [step.done for step in told] == [0, 1]
+    assert capsys.readouterr() == ("", "")

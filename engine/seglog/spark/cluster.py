@@ -163,18 +163,25 @@ class Cluster:
     ) -> None:
         if self._progress is None:
             return
-        tracker = context.statusTracker()
         before = 0
         while not ended.wait(_POLL_S):
-            stages = [
-                stage
-                for job in map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)) if job is not None
-                for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None
-            ]
-            completed = sum(stage.numCompletedTasks for stage in stages)
+            try:
+                completed = _completed(context, group)
+            except Exception:       # of py4j or a socket, while the JVM goes: the job itself says so, if it goes on
+                continue
             if completed != before:
                 self._progress(step(completed))
                 before = completed
+
+
+def _completed(context: "SparkContext", group: str) -> int:
+    """How many tasks of the group's jobs have ended."""
+    tracker = context.statusTracker()
+    return sum(
+        stage.numCompletedTasks
+        for job in map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)) if job is not None
+        for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None
+    )
 
 
 def _nobody(step: JobStep) -> None:
