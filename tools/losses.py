@@ -115,6 +115,8 @@ def _at_start(losses: RecoveryLosses) -> str:
         "after a clean stop, a broker's start checks nothing" if losses.start_checks_from is None else
         f"a broker's start checks only from offset {say.number(losses.start_checks_from)} on"
     )
+    if not fails:       # a batch with a magic above 2: a broker reads it as one with 2
+        return "a broker leaves this as it is"
     return f"{why}: it cuts nothing, and {fails}"
 
 

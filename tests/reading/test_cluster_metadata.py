@@ -140,7 +140,8 @@ def test_the_metadata_log_is_found_in_another_log_dir_of_the_same_node(tmp_path)
     other = tmp_path / "more"
     other.mkdir()
     assert metadata_directory(other) is None
-    shutil.copy(data / "meta.properties", other)
+    meta = (data / "meta.properties").read_text()
+    (other / "meta.properties").write_text(meta.replace("directory.id=", "directory.id=x"))
     assert metadata_directory(other) == tmp_path / "data/__cluster_metadata-0"
     properties = (other / "meta.properties").read_text()
     (other / "meta.properties").write_text(properties.replace("node.id=1", "node.id=2"))

@@ -1,11 +1,13 @@
 """Records of damaged batches, marked as unproven; and records of transactions, with what became of them."""
 import os
+import shutil
 
 import pytest
 
 import seglog as engine
 from seglog.format.batch import build_batch
-from support.command import seglog, seglog_json
+from seglog.format.batch_layout import MAGIC_POS
+from support.command import partition_of, seglog, seglog_json
 from support.internal_topics import kraft
 
 
@@ -48,6 +50,62 @@ def test_records_of_a_damaged_batch_are_shown_in_their_place_and_marked(orders):
 ])
 def test_conditions_hold_for_unproven_records_too(orders, options, expected):
     assert offsets(seglog_json("dump", orders, "--on-corrupt", "show", *options, status=7)) == expected
+
+
+SECOND = 109        # where the second of these batches begins
+
+
+@pytest.fixture
+def disguised(tmp_path):
+    """The same batches, intact; but the second gets another magic, which no checksum of it covers."""
+    path = tmp_path / "data/orders-0"
+    with engine.open(path) as log:
+        for n in range(3):
+            log.append_batch(build_batch([(b"k%d" % m, b"value %d" % m, ()) for m in range(3 * n, 3 * n + 3)]))
+
+    def with_magic(magic):
+        log, = path.glob("*.log")
+        raw = bytearray(log.read_bytes())
+        raw[SECOND + MAGIC_POS] = magic
+        log.write_bytes(raw)
+        return path
+
+    return with_magic
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_batch_of_which_the_magic_alone_is_wrong_is_shown_with_the_right_one(disguised, magic):
+    """Red: it was read by the other format's header, and nothing of it was shown, nor from quarantine."""
+    path = disguised(magic)
+    assert offsets(seglog_json("dump", path, "--on-corrupt", "show", status=7)) == ALL
+    rows = seglog_json("dump", "--batches", path, "--on-corrupt", "show", status=7)
+    assert [(row["magic"], row["position"]) for row in rows if row.get("unproven")] == [(2, SECOND)]
+    dry = seglog("recover", path, "--mode", "quarantine", status=1).stdout
+    assert "3 records of it can still be read" in dry
+    seglog("recover", path, "--mode", "quarantine", "--apply", status=1)
+    kept, = (path / "quarantine").glob("*.damaged")
+    assert offsets(seglog_json("dump", kept)) == [(3, True), (4, True), (5, True)]
+
+
+@pytest.mark.parametrize("magic", [3, 9, 127])
+def test_verify_says_of_a_magic_that_brokers_accept_what_they_do(disguised, magic):
+    """Red: "it cuts nothing, and ; make a copy first"."""
+    path = disguised(magic)
+    assert offsets(seglog_json("dump", path, "--on-corrupt", "show", status=7)) == ALL
+    text = seglog("verify", path, status=1).stdout
+    assert "loses 0 records; a broker leaves this as it is; make a copy first" in text
+
+
+def test_a_message_of_which_the_magic_alone_is_wrong_is_shown_too(golden_kafka, tmp_path):
+    """Its checksum covers the magic, with which alone it is right."""
+    path = shutil.copytree(partition_of(golden_kafka / "cases/v1-none-ct-k391"), tmp_path / "orders-0")
+    log = min(path.glob("*.log"))
+    raw = bytearray(log.read_bytes())
+    raw[MAGIC_POS] = 0
+    log.write_bytes(raw)
+    shown = [line for line in seglog_json("dump", path, "--on-corrupt", "show", status=7) if "offset" in line]
+    whole = seglog_json("dump", partition_of(golden_kafka / "cases/v1-none-ct-k391"))
+    assert shown == [{**whole[0], "unproven": True}, *whole[1:]]
 
 
 def test_headers_of_damaged_batches_are_shown_too(orders):

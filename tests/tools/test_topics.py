@@ -115,7 +115,8 @@ def test_a_partition_directory_finds_the_metadata_of_its_log_dir():
 def test_the_metadata_log_is_found_from_above_the_log_dirs_and_from_the_other_one(tmp_path):
     shutil.copytree(kraft("4.4.0"), tmp_path / "disks/one")
     (tmp_path / "disks/two").mkdir()
-    shutil.copy(tmp_path / "disks/one/meta.properties", tmp_path / "disks/two/meta.properties")
+    meta = (tmp_path / "disks/one/meta.properties").read_text()
+    (tmp_path / "disks/two/meta.properties").write_text(meta.replace("directory.id=", "directory.id=x"))
     shutil.move(tmp_path / "disks/one/orders-1", tmp_path / "disks/two/orders-1")
     expected = [line for line in seglog_json("topics", kraft("4.4.0"), "--topic", "orders") if line["type"] == "topic"]
     for paths in ([tmp_path / "disks"], [tmp_path / "disks/one", tmp_path / "disks/two"]):

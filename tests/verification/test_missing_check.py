@@ -1,4 +1,5 @@
 """Records that are gone with all their files: at either end of a log, a whole partition, ahead of which a group was."""
+import re
 import shutil
 
 import pytest
@@ -158,7 +159,7 @@ def test_a_partition_that_is_gone_is_told_by_all_who_know_it(broker, how):
 def test_a_partition_of_another_log_dir_or_a_deleted_topic_is_not_missing(broker, tmp_path):
     other = tmp_path / "disk2"
     other.mkdir()
-    shutil.copy(broker / "meta.properties", other)
+    add_log_dir(broker, other)
     shutil.move(broker / "orders-1", other)
     assert missing_partitions(broker) == {}
     shutil.move(other / "orders-1", broker / f"orders-1.{'0' * 32}-delete")
@@ -166,6 +167,26 @@ def test_a_partition_of_another_log_dir_or_a_deleted_topic_is_not_missing(broker
     with open(broker / "replication-offset-checkpoint", "a") as file:
         file.write("unknown-to-the-cluster 0 5\n")
     assert missing_partitions(broker) == {}
+
+
+def add_log_dir(broker, other):
+    """Make `other` another log dir of the same broker."""
+    meta = (broker / "meta.properties").read_text()
+    own = re.search(r"directory\.id=(\S+)", meta)[1]
+    (other / "meta.properties").write_text(meta.replace(own, own[::-1]))
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_copy_of_the_log_dir_beside_it_is_no_log_dir_of_the_broker(broker, tmp_path, has_ids):
+    """It held the partition, so that nothing was missing."""
+    if not has_ids:     # as before 3.7
+        meta = broker / "meta.properties"
+        meta.write_text(re.sub(r"directory\.id=.*\n", "", meta.read_text()))
+        shutil.rmtree(broker / "__cluster_metadata-0")
+    shutil.copytree(broker, tmp_path / "data.bak")
+    assert missing_partitions(broker) == {}
+    shutil.rmtree(broker / "orders-1")
+    assert list(missing_partitions(broker)) == [("orders", 1)]
 
 
 def test_without_a_cluster_the_checkpoints_alone_know_it(tmp_path):

@@ -153,25 +153,54 @@ def metadata_directory(log_dir: Path) -> Path | None:
 
 
 def log_dirs_of_node(log_dir: Path) -> Iterator[Path]:
-    """This log dir, and the others of the same node beside it. Raises StorageError."""
+    """This log dir, and the others of the same node beside it; copies of it are none. Raises StorageError."""
     yield log_dir
-    node = node_of(log_dir)
+    meta = _meta_of(log_dir)
+    node = _node_in(meta)
     if node is None:
         return
     here = os.path.realpath(log_dir)
     with refusals("list", log_dir.parent):
         beside = sorted(path for path in Path(here).parent.iterdir() if path.is_dir())
-    yield from (path for path in beside if os.path.realpath(path) != here and node_of(path) == node)
+    ours: set[str] | None = None
+    for path in beside:
+        if os.path.realpath(path) == here or _node_in(theirs := _meta_of(path)) != node:
+            continue
+        # A broker refuses to start on two log dirs with one id (MetaPropertiesEnsemble), or with one partition in both
+        # (LogManager.loadLog): only a copy has them. Before 3.7, log dirs had no ids.
+        if "directory.id" in meta and "directory.id" in theirs:
+            is_copy = meta["directory.id"] == theirs["directory.id"]
+        else:
+            ours = _partitions_in(log_dir) if ours is None else ours
+            is_copy = not ours.isdisjoint(_partitions_in(path))
+        if not is_copy:
+            yield path
 
 
 def node_of(log_dir: Path) -> tuple[str, str] | None:
     """Cluster id and node id in a log dir's meta.properties; None if it has none, or one that does not parse."""
+    return _node_in(_meta_of(log_dir))
+
+
+def _meta_of(log_dir: Path) -> dict[str, str]:
     try:
-        found = parse_properties(read_file(log_dir / names.META_PROPERTIES).decode("latin-1"))
+        return parse_properties(read_file(log_dir / names.META_PROPERTIES).decode("latin-1"))
     except (FileNotFoundError, StorageError, ValueError):
-        return None
-    node_id = found.get("node.id", found.get("broker.id", ""))
-    return (found["cluster.id"], node_id) if node_id and "cluster.id" in found else None
+        return {}
+
+
+def _node_in(meta: dict[str, str]) -> tuple[str, str] | None:
+    node_id = meta.get("node.id", meta.get("broker.id", ""))
+    return (meta["cluster.id"], node_id) if node_id and "cluster.id" in meta else None
+
+
+def _partitions_in(log_dir: Path) -> set[str]:
+    """The names of its partitions, but for marked ones: a replica on its way to another log dir is in both."""
+    try:
+        listed = os.listdir(log_dir)
+    except OSError:
+        return set()        # who needs its partitions says so
+    return {name for name in listed if (parsed := names.parse_partition_dir(name)) is not None and not parsed.mark}
 
 
 def read_cluster_metadata(directory: Path) -> ClusterMetadata:
