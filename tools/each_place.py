@@ -1,7 +1,9 @@
 """The partitions of a command line, one by one: if one cannot be read, it is reported and the others are still read."""
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -44,6 +46,11 @@ class EachPlace:
                     hint=f"for one partition, pass its directory: {first}/{topics[0]}" if is_one
                     else "`seglog ls` lists what is here",
                 )
+        count = Counter(place.name for places in self._under.values() for place in places)
+        self._under = {
+            path: [replace(place, has_namesake=True) if count[place.name] > 1 else place for place in places]
+            for path, places in self._under.items()
+        }
         self._places: Sequence[Place] = [place for places in self._under.values() for place in places]
         self._as_json = as_json
         self.unread = 0

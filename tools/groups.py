@@ -7,7 +7,7 @@ import click
 
 from seglog.coordinators.group_offsets import TopicPartition
 from seglog.coordinators.stored_groups import StoredGroup, StoredGroups, StoredMember
-from seglog.errors import NotALogError, SeglogError
+from seglog.errors import NotALogError
 from seglog.format import names
 from seglog.reading.topic_settings import DirectorySettings
 from seglog.state.quarantine import offsets_within, quarantined_offsets
@@ -72,7 +72,8 @@ def _is_served(paths: Iterable[Path]) -> bool:
 class _Ends:
     """Log end offsets of the partitions on this disk, found when they are asked for."""
 
-    def __init__(self, places: Iterable[Place]) -> None:
+    def __init__(self, places: EachPlace) -> None:
+        self._each = places
         self._places: dict[TopicPartition, Place] = {}
         for place in places:
             where = place.topic_partition()
@@ -101,12 +102,14 @@ class _Ends:
         place = self._places.get(where)
         if place is None:
             return None
-        try:
-            with place.open() as partition:
-                return partition.log_end_offset
-        except (SeglogError, OSError) as error:
-            report.note(f"{place.name}: its end is unknown: {report.as_seglog_error(error).what}")
-            return None
+        with self._each.reading(place), place.open() as partition:
+            return partition.log_end_offset
+        return None
+
+    def shown(self, where: TopicPartition) -> str:
+        """The end as text, or why it is unknown."""
+        end = self.of(where)
+        return f"{end:,}" if end is not None else "unread" if where in self._places else "not here"
 
 
 def _total_lag(group: StoredGroup, ends: _Ends) -> int:
@@ -178,7 +181,7 @@ def _text(group: StoredGroup, ends: _Ends, topics: Mapping[str, str]) -> Iterabl
         commit, end = group.offsets.get(where), ends.of(where)
         assert commit is not None
         rows.append([
-            f"{report.printable(where[0])}-{where[1]}", f"{commit.offset:,}", "not here" if end is None else f"{end:,}",
+            f"{report.printable(where[0])}-{where[1]}", f"{commit.offset:,}", ends.shown(where),
             "?" if end is None else f"{end - commit.offset:,}",
             f"{missing:,}" if (missing := ends.missing(where, commit.offset)) else "-",
             report.moment(commit.commit_timestamp), report.printable(commit.metadata),

@@ -3,6 +3,7 @@
 Prints a line for each partition of a log dir, or for each segment of a partition. Computes no checksums and
 decompresses nothing; a damaged file is listed with what could be read of it, and marked.
 """
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from .targets import Place
 from .textfile import Gauge, write_textfile
 
 _FORMATS = ("v0", "v1", "v2")
+# Damaged partitions that the note names.
+_NAMED = 5
 
 
 @dataclass(slots=True)
@@ -146,6 +149,7 @@ def command(
     total = Totals()
     rows: list[list[str]] = []
     measured: list[tuple[dict[str, str], Totals, int, int]] = []
+    damaged: list[Place] = []
     for place in places:
         with places.reading(place), place.at_hand(), place.open() as partition:
             extent, next_offset, segment_rows = _survey(place, partition, as_json)
@@ -157,15 +161,17 @@ def command(
                 )
             total.add(extent)
             measured.append((place.labels(), extent, start, next_offset))
-            rows.extend([_row(place.name, extent, start, next_offset)] if place.in_log_dir else segment_rows)
+            if extent.damaged_bytes:
+                damaged.append(place)
+            rows.extend([_row(place.label, extent, start, next_offset)] if place.in_log_dir else segment_rows)
             if not place.in_log_dir and len(places) > 1 and place.only is None:
-                rows.append(_row(place.name, extent, start, next_offset))
+                rows.append(_row(place.label, extent, start, next_offset))
     if metrics_file is not None:
         write_textfile(metrics_file, "ls", _gauges(measured, places.unread))
     if as_json:
         report.print_json("summary", partitions=len(places), **total.fields())
     else:
-        _print_table([*places], rows, total)
+        _print_table([*places], rows, total, damaged)
     return places.status(found=bool(total.damaged_bytes))
 
 
@@ -212,7 +218,8 @@ def _row(name: str, extent: Totals, start: int, end: int) -> list[str]:
     ]
 
 
-def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) -> None:
+def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals, damaged: Sequence[Place]) -> None:
+    """`damaged`: the places of the damaged bytes."""
     of_partitions = any(place.in_log_dir for place in places)
     head = [
         "partition" if of_partitions else "segment", "records", "bytes", "first", "last", "first time", "last time",
@@ -220,7 +227,7 @@ def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) 
     ]
     summed = len(rows) > 1
     if summed:
-        name = report.count_of(len(places), "partition") if len(places) > 1 else places[0].name
+        name = report.count_of(len(places), "partition") if len(places) > 1 else places[0].label
         rows.append(["total" if of_partitions else name, *_row("", total, 0, 0)[1:]])
         if not of_partitions and len(places) == 1:
             rows[-1][3:5] = [rows[0][3], rows[-2][4]]
@@ -246,7 +253,9 @@ def _print_table(places: Sequence[Place], rows: list[list[str]], total: Totals) 
     if total.tail_bytes:
         report.note(f"{report.size(total.tail_bytes)} after the last batches: an unfinished write, or zeros")
     if total.damaged_bytes:
-        report.note(f"{report.size(total.damaged_bytes)} are not batches: run `seglog verify {places[0].path}`")
+        where = " ".join(shlex.quote(str(place.path)) for place in damaged[:_NAMED])
+        more = f", and {len(damaged) - _NAMED:,} more" if len(damaged) > _NAMED else ""
+        report.note(f"{report.size(total.damaged_bytes)} are not batches: run `seglog verify {where}`{more}")
 
 
 def _only_format(total: Totals) -> str:

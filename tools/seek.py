@@ -167,7 +167,7 @@ def _print_text(
 ) -> None:
     asked = f"offset {offset}" if offset is not None else _asked_time(time_ms)
     write = sys.stdout.write
-    write(report.paint(f"{place.name}: {asked}", "bold") + "\n")
+    write(report.paint(f"{place.label}: {asked}", "bold") + "\n")
     if found is None:
         write("  nothing there: " + _why_nothing(offset, time_ms) + "\n")
         return

@@ -90,7 +90,7 @@ def _tell_times(place: Place, settings: dict[str, object], now_ms: int, n: int, 
 
 
 def _times_text(place: Place, held: Sequence[HeldSegment], now_ms: int) -> Iterable[str]:
-    yield report.paint(place.name, "bold")
+    yield report.paint(place.label, "bold")
     rows = []
     for one in held:
         goes = "never" if one.goes_ms is None else "now" if one.goes_ms <= now_ms else report.moment(one.goes_ms)
@@ -146,7 +146,7 @@ def _print_compaction_json(place: Place, found: CompactionSurvey) -> None:
 
 def _compaction_text(place: Place, found: CompactionSurvey, now_ms: int) -> Iterable[str]:
     plan = found.plan
-    yield report.paint(place.name, "bold")
+    yield report.paint(place.label, "bold")
     rows = [
         [f"{one.base_offset:020}", one.state, report.size(one.size_bytes), f"{one.records:,}",
          f"{one.duplicates:,}", report.ratio(one.duplicates, one.records), f"{one.keyless:,}", f"{one.aborted:,}",
@@ -254,7 +254,7 @@ def _text(
 ) -> Iterable[str]:
     start, end = survey.first_offset, survey.log_end_offset
     offsets = f"offsets {start:,}…{end - 1:,}" if end > start else "no offsets"
-    yield report.paint(place.name, "bold") + "   " + "   ".join((
+    yield report.paint(place.label, "bold") + "   " + "   ".join((
         report.count_of(survey.segments, "segment"), report.size(survey.bytes),
         report.count_of(survey.batches, "batch", "batches"), report.count_of(survey.records, "record"), offsets,
     ))

@@ -25,12 +25,18 @@ class Place:
     in_log_dir: bool = False        # found in a log dir that was given
     # Its .log files, if they were just listed. In a log dir they are listed when the partition's turn comes.
     logs: Sequence[Path] | None = field(default=None, compare=False, repr=False)
+    has_namesake: bool = field(default=False, compare=False)    # another of the command's places has the same name
 
     @property
     def name(self) -> str:
         """`orders-0`, or `orders-0/00000000000000000000.log`; as given if the directory has no name (`.`)."""
         directory = name_of(self.directory)
         return directory if self.only is None else f"{directory}/{self.only.name}"
+
+    @property
+    def label(self) -> str:
+        """What text calls it: its name, or its path if another one has that name, too."""
+        return str(self.path) if self.has_namesake else self.name
 
     @property
     def path(self) -> Path | str:

@@ -136,7 +136,7 @@ def command(
                     print_finding(place, finding)
                 say.print_json("partition", partition=place.name, **_sums(report))
             elif not only_summary:
-                print("\n".join((say.paint(place.name, "bold") + "   missing", *finding_text(finding))))
+                print("\n".join((say.paint(place.label, "bold") + "   missing", *finding_text(finding))))
     if metrics_file is not None:
         write_textfile(metrics_file, "verify", _gauges(rows, places.unread, time.monotonic() - began))
     if as_json:
@@ -221,7 +221,7 @@ def _text(place: Place, report: Report, most: int | None) -> Iterable[str]:
     """`most`: findings of one kind that are shown; None: all."""
     start, end = report.log_start_offset or 0, report.log_end_offset or 0
     offsets = f"offsets {start:,}…{end - 1:,}" if end > start else "no offsets"
-    yield say.paint(place.name, "bold") + "   " + "   ".join((
+    yield say.paint(place.label, "bold") + "   " + "   ".join((
         say.count_of(report.segments, "segment"), say.size(report.size_bytes),
         say.count_of(report.batches, "batch", "batches"), offsets,
     ))
@@ -248,7 +248,7 @@ def _table(rows: Sequence[_Row]) -> str:
     for place, report, losses in rows:
         counts = [say.count_of(report.count(one), str(one)) for one in Severity if report.count(one)]
         shown.append([
-            place.name, say.number(report.batches), say.size(report.size_bytes), ", ".join(counts) or "clean",
+            place.label, say.number(report.batches), say.size(report.size_bytes), ", ".join(counts) or "clean",
             *_loss_cells(losses),
         ])
     known = [losses for _, _, losses in rows if losses is not None]

@@ -40,6 +40,22 @@ def test_text_names_members_and_lag():
     assert "some-metadata" in text
 
 
+def test_a_partition_whose_end_cannot_be_read_is_an_error_and_the_status_is_7(tmp_path):
+    """Red: a note, and status 0."""
+    data = shutil.copytree(kraft("4.1.1"), tmp_path / "data")
+    shutil.rmtree(data / "orders-0")
+    (data / "orders-0").symlink_to("orders-0")
+    lines = seglog_json("groups", data, status=7)
+    assert [line["file"] for line in lines if line["type"] == "error"] == [str(data / "orders-0")]
+    committed = {line["partition"]: line["lag"] for line in lines if line.get("group") == "readers" and "lag" in line
+                 and "partition" in line}
+    assert committed == {0: None, 1: 6}
+    text = seglog("groups", data, status=7)
+    assert re.search(r"orders-0 +10 +unread +\?", text.stdout)
+    (data / "orders-0").unlink()
+    assert re.search(r"orders-0 +10 +not here +\?", seglog("groups", data).stdout)
+
+
 def test_what_quarantine_took_is_not_what_a_group_has_still_to_read(tmp_path):
     """Red: "lag 13", of which 10 are gone."""
     data = shutil.copytree(kraft("4.1.1"), tmp_path / "data")

@@ -94,3 +94,28 @@ def test_an_unfinished_write_is_a_tail_and_no_damage(log_dir):
 def test_ls_asks_for_no_codec_and_no_right_to_write(log_dir):
     log_dir.chmod(0o500)
     seglog("ls", log_dir)
+
+
+def test_the_note_names_the_partitions_that_are_damaged(log_dir):
+    """Red: it named the first."""
+    log = log_dir / "orders-10" / f"{0:020}.log"
+    raw = bytearray(log.read_bytes())
+    raw[16] = 9     # the magic
+    log.write_bytes(raw)
+    result = seglog("ls", log_dir, status=1)
+    assert f"are not batches: run `seglog verify {log_dir / 'orders-10'}`" in result.stderr
+
+
+def test_partitions_of_one_name_are_told_apart_by_their_paths(log_dir, tmp_path_factory):
+    """Red: two rows `orders-0`."""
+    above = tmp_path_factory.mktemp("disks")
+    for name in ("one", "two"):
+        shutil.copytree(log_dir / "orders-0", above / name / "orders-0")
+        shutil.copy(log_dir / "meta.properties", above / name)
+    shutil.copytree(log_dir / "orders-10", above / "two/orders-10")
+    paths = [str(above / "one/orders-0"), str(above / "two/orders-0")]
+    rows = seglog("ls", above).stdout.splitlines()[1:4]
+    assert [row.split()[0] for row in rows] == [*paths, "orders-10"]
+    for command in ("verify", "stats"):
+        heads = [line.split("   ")[0] for line in seglog(command, above).stdout.splitlines()]
+        assert [*paths, "orders-10"] == [head for head in heads if head in (*paths, "orders-10")], command
