@@ -106,7 +106,7 @@ def _show(done: BackupRun, *, dry_run: bool, as_json: bool) -> None:
         report.print_json(
             "backup", **report.dry_run_fields(dry_run, True, apply=False), **_fields(snapshot),
             read_bytes=done.read_bytes, stored_objects=done.stored_objects, unchanged_partitions=done.unchanged,
-            left_out=dict(snapshot.left_out), damaged=dict(done.damaged),
+            left_out=dict(snapshot.left_out), damaged=dict(done.damaged), quarantined=dict(done.quarantined),
         )
     else:
         would = "would be stored" if dry_run else "stored"
@@ -122,6 +122,11 @@ def _show(done: BackupRun, *, dry_run: bool, as_json: bool) -> None:
             would = "would be stored" if dry_run else "stored"
             verify = "seglog ledger verify" if name in of_ledgers else "seglog verify"
             report.note(f"damaged in the source, and {would} as it is: {name}/{what}; run `{verify}`")
+        if done.quarantined:
+            report.note(
+                f"not in a backup: {report.size(sum(done.quarantined.values()))} in quarantine/ of "
+                f"{', '.join(done.quarantined)}; to keep these damaged bytes, copy the directories"
+            )
         print(report.dry_run_text(True, apply=False) if dry_run else f"snapshot {snapshot.id}")
 
 

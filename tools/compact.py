@@ -73,7 +73,7 @@ def command(
         if not is_alone:
             print(f"{report.count_of(len(done), 'compacted partition')}")
         if dry_run and (is_needed or not is_alone):
-            print(report.dry_run_text(is_needed))
+            print(report.dry_run_text(is_needed, unread=places.unread))
     return places.status(found=dry_run and is_needed)
 
 

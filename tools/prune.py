@@ -90,7 +90,7 @@ def command(
         if linked_bytes:
             print(f"{report.size(linked_bytes)} of it stay in use: the files have other names, as in a hot backup")
         if dry_run:
-            print(report.dry_run_text(segments > 0))
+            print(report.dry_run_text(segments > 0, unread=places.unread))
     return places.status(found=dry_run and segments > 0)
 
 

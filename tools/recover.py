@@ -133,7 +133,7 @@ def _recover_all(
             retention.see(place)
         retention.show()
         if not applies:
-            print(report.dry_run_text(is_needed))
+            print(report.dry_run_text(is_needed, unread=places.unread))
     return places.status(found=any(one.lost for one in done) or (not applies and is_needed))
 
 

@@ -161,9 +161,12 @@ def dry_run_fields(is_dry: bool, is_needed: bool, *more: str, apply: bool = True
     return {"dry_run": is_dry, "apply": applying(*more, apply=apply) if is_dry and is_needed else None}
 
 
-def dry_run_text(is_needed: bool, *more: str, apply: bool = True) -> str:
-    """Return the last line of a dry run. `is_needed`: there is something to do."""
+def dry_run_text(is_needed: bool, *more: str, apply: bool = True, unread: int = 0) -> str:
+    """Return the last line of a dry run. `is_needed`: there is something to do. `unread`: partitions of which that is
+    not known, since they could not be read."""
     if not is_needed:
+        if unread:
+            return f"dry run: nothing to do, but {count_of(unread, 'partition')} could not be read"
         return "dry run: nothing to do"
     return f"dry run: nothing was changed. To do it: {applying(*more, apply=apply)}"
 

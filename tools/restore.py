@@ -10,6 +10,7 @@ from seglog.archive.restored_ledgers import RestoredLedger
 from seglog.archive.restoring import RestoredPartition
 from seglog.backups.repository import Repository
 from seglog.fs.files import OsFileSystem
+from seglog.reading.cluster_metadata import METADATA_PARTITION
 from seglog.stores.open_store import is_local
 
 from . import report, terminal
@@ -25,6 +26,9 @@ from .options import (
     progress_option,
     store_option,
 )
+
+# Partitions that a note names.
+_NAMED = 5
 
 
 @click.command(cls=Command)
@@ -63,7 +67,8 @@ def command(
 
     Each partition or queue is as of its moment, and appears as a whole. Nothing that exists is replaced: status 2 if
     one exists already. Jobs that were in flight are delivered again. Indexes are rebuilt, and every checksum is
-    checked. A run that was killed is run again, and goes on. Status 7 if the source had damage: what was damaged is
+    checked. A run that was killed is run again, and goes on. Status 1 if the end that was asked for leaves no record of
+    any partition; 7 if the source had damage: what was damaged is
     restored as it was, and named. Also if a queue was left out, because it has no state of the time of --until.
     """
     if not is_local(store) and not Repository(store, dict(store_options), OsFileSystem()).exists:
@@ -87,11 +92,16 @@ def command(
     parts: list[RestoredPartition | RestoredLedger] = [*done.partitions, *done.ledgers]
     damaged = [f"{part.name}/{name}" for part in parts for name in part.damaged]
     size_bytes = sum(part.size_bytes for part in parts)
+    emptied = [part.name for part in done.partitions if part.is_emptied]
+    is_nothing = bool(emptied) and not done.ledgers and not done.found_whole and all(
+        part.next_offset <= part.log_start_offset or part.name == METADATA_PARTITION for part in done.partitions
+    )
     if as_json:
         for part in done.partitions:
             report.print_json(
                 "partition", partition=part.name, path=part.path, log_start_offset=part.log_start_offset,
                 next_offset=part.next_offset, size_bytes=part.size_bytes, damaged=list(part.damaged),
+                emptied=part.is_emptied,
             )
         for ledger in done.ledgers:
             report.print_json(
@@ -116,13 +126,17 @@ def command(
                 f"left out: {name}: {why}; to restore it: seglog restore {shlex.join([store, str(target)])} --snapshot "
                 f"{done.snapshot.id} --topic {shlex.quote(name)}"
             )
+        if emptied:
+            named = ", ".join(emptied[:_NAMED]) + (f" and {len(emptied) - _NAMED:,} more" * (len(emptied) > _NAMED))
+            none = "no record was restored: all" if is_nothing else "restored empty, because all their records"
+            report.note(f"{none} are behind the end that was asked for: {named}")
         for name in damaged:
             report.note(f"damaged in the source, and restored as it was: {name}; `seglog verify` shows where")
         if dry_run:
             print(report.dry_run_text(bool(parts), apply=False))
     if damaged or done.left_out:
         return report.PARTIAL
-    return int(dry_run and bool(parts))
+    return int(is_nothing or (dry_run and bool(parts)))
 
 
 def _copy_topics(

@@ -163,3 +163,18 @@ def test_the_command_names_what_it_leaves_out(mixed, in_memory):
     assert "left out: jobs: a queue is restored as of its moment" in told.stderr
     *_, summary = seglog_json("restore", mixed, in_memory / "again", "--until", NOW, status=7)
     assert summary["left_out"].keys() == {"jobs", "orders"}
+
+
+def test_an_end_before_all_records_is_told_and_the_status_is_1(data, store, in_memory):
+    """Red: "1 partition, 0 B, restored", and status 0."""
+    before = NOW - 1
+    lines = seglog_json("restore", store, in_memory / "json", "--until", before, status=1)
+    assert [(line["emptied"], line["next_offset"]) for line in lines[:-1]] == [(True, 0)]
+    told = run("restore", store, in_memory / "back", "--until", before, status=1).stderr
+    assert "no record was restored: all are behind the end that was asked for: orders-0" in told
+    assert held(in_memory / "back/orders-0") == []
+    with seglog.open(data.parent / "data/old-0", clock=ManualClock(before)) as log:
+        log.append(b"old")
+    seglog.backup(data, store)
+    told = run("restore", store, in_memory / "both", "--until", before).stderr
+    assert "restored empty, because all their records are behind the end that was asked for: orders-0" in told

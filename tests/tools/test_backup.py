@@ -146,3 +146,17 @@ def test_create_checks_the_checksums_of_what_it_reads(tmp_path):
     whole[len(raw) + 70] ^= 1
     active.write_bytes(whole)
     assert active.name in run("backup", "create", data, tmp_path / "store", status=7).stderr
+
+
+def test_damaged_bytes_in_quarantine_are_in_no_backup_and_that_is_said(data, store):
+    """Red: no word of it."""
+    path = data / "orders-0" / f"{0:020}.log"
+    raw = bytearray(path.read_bytes())
+    raw[60] ^= 0x40
+    path.write_bytes(raw)
+    run("recover", data / "orders-0", "--mode", "quarantine", "--apply", status=1)
+    kept, = (data / "orders-0/quarantine").glob("*.damaged")
+    (made,) = seglog_json("backup", "create", data, store)
+    assert made["quarantined"] == {"orders-0": kept.stat().st_size}
+    told = run("backup", "create", data, store).stderr
+    assert "in quarantine/ of orders-0; to keep these damaged bytes, copy" in told

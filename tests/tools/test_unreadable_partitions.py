@@ -123,3 +123,12 @@ def test_a_link_that_leads_nowhere_is_a_partition_that_failed(log_dir, command, 
 def test_a_lock_still_ends_the_command_for_all(log_dir):
     with lock_log_dir(OsFileSystem(), log_dir):
         assert seglog("index", "rebuild", "--apply", log_dir, status=5).stderr.count("error:") == 1
+
+
+@pytest.mark.parametrize("command", [("recover", "--mode", "quarantine"), ("prune",)], ids=" ".join)
+def test_a_dry_run_does_not_say_that_nothing_is_to_do_where_it_could_not_look(log_dir, command):
+    """Red: "nothing to do", and status 7."""
+    loop(log_dir / "orders-1")
+    settings = ("--config", "cleanup.policy=delete", "--config", "retention.ms=-1")
+    last = seglog(*command, log_dir, *settings, status=7).stdout.splitlines()[-1]
+    assert last == "dry run: nothing to do, but 1 partition could not be read"

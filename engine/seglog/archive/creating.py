@@ -27,6 +27,7 @@ from seglog.format.directory_kinds import has_ledgers, refuse_mixed
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import missing, refusals
+from seglog.state.quarantine import quarantined_bytes
 from seglog.stores.open_store import AnyPath
 from seglog.stores.store import LocalStore
 
@@ -49,6 +50,8 @@ class BackupRun:
                         that whole batches or records follow, or a batch of a partition that this run read has a wrong
                         checksum. It was stored byte by byte. What an earlier run stored is not checked again: `restore`
                         and `verify` find all damage
+    quarantined         {partition: bytes} in quarantine/ of the source, which no backup holds: damaged bytes that a
+                        recovery took out of the log
     """
 
     snapshot: Snapshot
@@ -58,6 +61,7 @@ class BackupRun:
     unchanged: int
     is_new: bool = True
     damaged: Mapping[str, str] = field(default_factory=dict)
+    quarantined: Mapping[str, int] = field(default_factory=dict)
 
 
 def backup(
@@ -162,7 +166,8 @@ class _Run:
         elif not dry_run:
             self.repository.put_snapshot(snapshot)
         return BackupRun(
-            snapshot, self.read_bytes, pieces.stored, pieces.stored_bytes, self.unchanged, is_new, self.damaged
+            snapshot, self.read_bytes, pieces.stored, pieces.stored_bytes, self.unchanged, is_new, self.damaged,
+            {one.name: size_bytes for one in self.directories if (size_bytes := quarantined_bytes(one))},
         )
 
     def _last_snapshot(self) -> Snapshot | None:

@@ -49,7 +49,8 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RestoredPartition:
-    """A partition that was restored. `damaged`: its segments that the source had damaged; they have no indexes."""
+    """A partition that was restored. `damaged`: its segments that the source had damaged; they have no indexes.
+    `is_emptied`: none of the records that the snapshot has is before the end that was asked for."""
 
     name: str
     path: Path
@@ -57,6 +58,7 @@ class RestoredPartition:
     next_offset: int
     size_bytes: int
     damaged: tuple[str, ...] = ()
+    is_emptied: bool = False
 
 
 @dataclass(slots=True)
@@ -358,7 +360,8 @@ def _publish(
                     log_dir.forget(where)
             raise
     return RestoredPartition(
-        path.name, path, restored.log_start_offset, restored.next_offset, restored.size_bytes, tuple(damaged)
+        path.name, path, restored.log_start_offset, restored.next_offset, restored.size_bytes, tuple(damaged),
+        restored.next_offset <= restored.log_start_offset and backed.next_offset > backed.log_start_offset,
     )
 
 

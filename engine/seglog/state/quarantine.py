@@ -65,6 +65,15 @@ def quarantined_offsets(partition_dir: Path) -> list[tuple[int, int]]:
         return []
 
 
+def quarantined_bytes(partition_dir: Path) -> int:
+    """The size of all files with damaged bytes; 0 if there are none, or they cannot be listed."""
+    try:
+        with os.scandir(partition_dir / DIRECTORY) as entries:
+            return sum(entry.stat().st_size for entry in entries if entry.name.endswith(SUFFIX))
+    except OSError:
+        return 0
+
+
 def offsets_within(ranges: Iterable[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
     """The offsets of (first, last) ranges, both included, between `first` and `last`: in order, merged."""
     merged: list[tuple[int, int]] = []
