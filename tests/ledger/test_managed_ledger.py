@@ -22,6 +22,7 @@ from seglog.errors import (
 )
 from seglog.format.checked_json import format_json
 from seglog.ledger.ledger import LOG_NAME, Ledger
+from seglog.ledger.ledger_metadata import LedgerMetadata
 from seglog.ledger.managed.manifest import FILE_NAME, FORMAT, Manifest
 from seglog.ledger.position import EARLIEST, LATEST, Position
 from seglog.pulsar import ManagedLedger
@@ -364,6 +365,28 @@ def test_who_reads_a_trimmed_ledger_goes_on(path):
         assert entry.data == message(1)
         with pytest.raises(OffsetOutOfRangeError):
             topic.read(at("0:1"))
+
+@pytest.mark.parametrize("step", ["metadata", "opened"])
+def test_who_opens_a_ledger_while_it_is_trimmed_learns_that_it_was(path, step, monkeypatch):
+    """It must not take the missing file for damage, nor keep what is gone."""
+    filled(path).close()
+    with ManagedLedger(path, config=THREE) as topic:
+        cursor = topic.open_cursor("one", "earliest")
+        kind, name = {"metadata": (LedgerMetadata, "read"), "opened": (Ledger, "open")}[step]
+        found = getattr(kind, name)
+
+        def trimmed_behind(directory, **arguments):
+            result = found(directory, **arguments)
+            monkeypatch.undo()
+            cursor.mark_delete(at("0:2"))
+            return result
+
+        monkeypatch.setattr(kind, name, trimmed_behind)
+        with pytest.raises(OffsetOutOfRangeError, match="ledger 0 was trimmed"):
+            topic.read(at("0:1"))
+        assert [info.ledger_id for info in topic.ledgers] == [1, 2]
+        assert numbers(topic) == [3, 4, 5, 6, 7]
+        assert 0 not in topic._opened
 
 
 # --- opening and closing -----------------------------------------------------------------------

@@ -39,7 +39,7 @@ from seglog.fs.handles import OpenHandle
 from seglog.fs.refusals import as_path
 from seglog.fs.removal import remove_tree
 from seglog.ledger.entry_writer import SEGMENT, EntryWriter
-from seglog.ledger.ledger_metadata import MAX_ID, LedgerEnd, LedgerMetadata, checked_properties
+from seglog.ledger.ledger_metadata import FILE_NAME, MAX_ID, LedgerEnd, LedgerMetadata, checked_properties
 from seglog.ledger.ledger_recovery import check_ledger, recover_segment
 from seglog.ledger.position import checked_int
 from seglog.logger import Logger
@@ -176,6 +176,8 @@ class Ledger(OpenHandle):
         assert metadata.end is not None
         log = path / LOG_NAME
         size_bytes = log.stat().st_size if log.exists() else -1
+        if size_bytes < 0 and not (path / FILE_NAME).exists():
+            raise NotALogError("the ledger was removed while it was being opened", file=path)
         if size_bytes != metadata.end.length_bytes:
             raise CorruptRecordError(
                 f"the ledger was sealed with {metadata.end.length_bytes} bytes, but has {max(size_bytes, 0)}",

@@ -54,6 +54,10 @@ class ClosedManagedLedger(ManagedReader):
             for state in sorted((with_journal(state, journal, path) for path, state in found), key=lambda one: one.name)
         ]
 
+    def _is_trimmed(self, ledger_id: int) -> bool:
+        """By its writer, in another process, since this was opened."""
+        return all(info.ledger_id != ledger_id for info in Manifest.read(self.path).ledgers)
+
     def close(self) -> None:
         """Close it. Idempotent."""
         self._shown.extent = None

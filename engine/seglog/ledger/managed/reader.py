@@ -182,13 +182,25 @@ class ManagedReader(OpenHandle):
                         directory, fs=self._fs, clock=self._clock, held=True, read_only=self._looks_only
                     )
                 except NotALogError as gone:
-                    if self._current().slot_of(ledger_id) < 0:
-                        raise OffsetOutOfRangeError(f"ledger {ledger_id} was trimmed", file=self.path) from gone
+                    if self._is_trimmed(ledger_id):
+                        raise self._trimmed(ledger_id) from gone
                     raise CorruptManifestError(f"ledger {ledger_id} is missing", file=directory) from gone
                 self._opened[ledger_id] = ledger
-                if self._shown.extent is None:     # closed meanwhile
+                shown = self._shown.extent
+                if shown is None:       # closed meanwhile
                     ledger.close()
+                elif shown.slot_of(ledger_id) < 0:      # whoever trimmed it may have looked for it before
+                    self._opened.pop(ledger_id, None)
+                    ledger.close()
+                    raise self._trimmed(ledger_id)
             return ledger
+
+    def _is_trimmed(self, ledger_id: int) -> bool:
+        """Whether a ledger that was there has been trimmed."""
+        return self._current().slot_of(ledger_id) < 0
+
+    def _trimmed(self, ledger_id: int) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(f"ledger {ledger_id} was trimmed", file=self.path)
 
     # --- searching ---------------------------------------------------------------------------
 
