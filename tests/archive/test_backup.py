@@ -20,6 +20,7 @@ from seglog.format import names
 from seglog.format.checked_json import format_json
 from seglog.fs.files import OsFileSystem
 from seglog.fs.lock import lock_log_dir
+from seglog.segment.appender import SegmentAppender
 from seglog.state.checkpoints import read_offset_checkpoint
 from seglog.stores.store import LocalStore
 from seglog.upkeep.index_rebuild import rebuild_indexes
@@ -379,6 +380,43 @@ def test_segments_that_are_replaced_while_they_are_copied_are_copied_again(log, 
     assert run.snapshot.partitions[0].next_offset == log.log_end_offset
     seglog.restore(store, back)
     assert stored(back / "orders-0") == stored(data / "orders-0")
+
+
+@pytest.mark.parametrize("case", ["first of the log", "begun before", "begun before, without a snapshot", "later one"])
+def test_an_abort_is_in_the_backup_with_its_entry_which_is_written_after_its_marker(
+    data, store, back, monkeypatch, case
+):
+    """The entry was missing, and the aborted record was read as a committed one."""
+    with seglog.open(data / "orders-0", config={"segment.bytes": 350} if "before" in case else {}) as log:
+        producer = log.producer(7)
+        if case == "later one":
+            producer.begin()
+            producer.append(b"aborted, too")
+            producer.abort()
+        producer.begin()
+        producer.append(b"aborted")
+        log.append(b"x" * 250)
+        made = []
+        add_aborted = SegmentAppender.add_aborted
+
+        def add_late(*entry):
+            if "without" in case:
+                for path in (data / "orders-0").glob("*.snapshot"):
+                    path.unlink()
+            made.extend(seglog.backup(data, store).snapshot.partitions for _ in range(2))
+            add_aborted(*entry)
+
+        monkeypatch.setattr(SegmentAppender, "add_aborted", add_late)
+        producer.abort()
+        assert (len(log.segments) > 1) == ("before" in case)
+    (first,), (second,) = made
+    assert first.pieces == second.pieces
+    seglog.restore(store, back)
+    assert values(back / "orders-0") != values(back / "orders-0", isolation="read_committed")
+    assert stored(back / "orders-0") == {
+        name: raw for name, raw in stored(data / "orders-0").items()
+        if not name.endswith(".snapshot") or name in os.listdir(back / "orders-0")
+    }
 
 
 def test_a_partition_that_always_changes_is_refused(log, data, store, monkeypatch):

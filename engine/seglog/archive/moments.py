@@ -16,12 +16,13 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seglog._kernels.crc import crc32c
 from seglog.archive.ends import content_until, is_until
+from seglog.archive.last_aborts import with_last_aborts
 from seglog.archive.sound_batches import SoundBatches
 from seglog.backups.buffers import Buffers
 from seglog.backups.manifest import (
@@ -91,6 +92,8 @@ class FileCopy:
         elif self.ends:
             start = self.start
             with as_changes(self.path), RegularFile(self.path) as whole:
+                if whole.inode != self.identity.inode:
+                    raise ChangedError(f"{self.path.name} was replaced")
                 for end in self.ends:
                     part = buffers.take(end - start)
                     if whole.read_into(start, part) < end - start:
@@ -187,8 +190,13 @@ class MovingPartition:
                     raise ChangedError(f"{active.name} was being written")
         else:
             tail = self._last_batch(log, active, end)
-        copies.append(self._of_log(active, position, next_offset))
+            if tail is None and end.position:
+                raise ChangedError(f"{active.name} was replaced")
+        grown = self._of_log(active, position, next_offset)
+        copies.append(grown)
         copies += self._small_files(active, next_offset)
+        if not self.damage:
+            self._list_last_aborts(copies, grown, sealed, end)
         copies += [copy.until(next_offset) for copy in cursors]
         files = store_copies(copies, self._copied, pieces, copied)
 
@@ -351,6 +359,24 @@ class MovingPartition:
                 raise ChangedError(f"{name} was changed or removed") from None
             raw = content_until(raw, path.with_name(name), next_offset)
             yield FileCopy(name, path, identity, mode, len(raw), raw=raw)
+
+    def _list_last_aborts(self, copies: list[FileCopy], grown: FileCopy, sealed: Sequence[Path], end: End) -> None:
+        """Complete the .txnindex of the segment that grows, or add it."""
+        name = names.file_name(names.parse_base_offset(grown.name), names.TRANSACTION_INDEX_SUFFIX)
+        found = next((at for at, copy in enumerate(copies) if copy.name == name), None)
+        raw = b"" if found is None else copies[found].raw or b""
+        begin = self._tail.position if grown.kept and self._tail is not None else 0
+        segment = Segment(grown.path, published=PublishedEnd(end))
+        try:
+            with as_changes(grown.path):
+                complete = with_last_aborts(raw, self.directory / name, segment, begin, sealed)
+        finally:
+            segment.close()
+        if found is not None:
+            copies[found] = replace(copies[found], raw=complete, size_bytes=len(complete))
+        elif complete:
+            missing = grown.identity._replace(size_bytes=0)
+            copies.append(FileCopy(name, self.directory / name, missing, grown.mode, len(complete), raw=complete))
 
     def _cursors(self) -> list[FileCopy]:
         with refusals("list", self.directory):

@@ -272,7 +272,8 @@ class RegularFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         with refusals("read", path):
-            self._number, _ = _open_regular(path)
+            self._number, status = _open_regular(path)
+        self.inode = status.st_ino
 
     def part(self, position: int, size_bytes: int) -> bytes:
         """The bytes [position, position + size_bytes), fewer at the end of the file."""

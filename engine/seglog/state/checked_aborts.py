@@ -51,6 +51,16 @@ def agrees_with_log(segment: WalkableSegment) -> bool:
     return _believed(segment, []) is segment.transaction_index
 
 
+def aborts_of_log(segment: WalkableSegment, before: Iterable[WalkableSegment]) -> TransactionIndex:
+    """The transactions that are aborted in a segment, as its batches say. `before`: the segments before it.
+
+    Raises CorruptRecordError, StorageError.
+    """
+    found = _begun(segment, list(before)).believed(segment, None)
+    assert found is not None        # nothing was walked before
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """A transaction that a marker ended, as the batches show it. `first_offset`: None if it has no batch.
