@@ -6,7 +6,8 @@ import pytest
 
 import seglog
 from seglog.coordinators.internal_topic import java_abs, java_hash
-from seglog.endpoint.topic_deletion import FILE_NAME, Deletion, mark
+from seglog.endpoint import topics
+from seglog.endpoint.topic_deletion import FILE_NAME, Deletion, mark, read_mark
 from seglog.fs.files import OsFileSystem
 from seglog.state.partition_metadata import PartitionMetadata
 from seglog.wire.error_codes import Errors
@@ -78,12 +79,22 @@ def crashes(in_memory, monkeypatch):
                 monkeypatch.setattr(OsFileSystem, name, watched(getattr(OsFileSystem, name)))
             copy()
             assert delete(client, topic) == Errors.NONE
+            wait_for(lambda: not numbers(data, topic))
+            wait_for(lambda: not (data / FILE_NAME).exists())
             monkeypatch.undo()
         return copies
 
     return made
 
 
+@pytest.fixture(params=[topics._RENAMED_AT_ONCE, 0])
+def renamed_at_once(request, monkeypatch):
+    """Directories are renamed before the answer, or behind it, a topic at a time."""
+    monkeypatch.setattr(topics, "_RENAMED_AT_ONCE", request.param)
+    return request.param
+
+
+@pytest.mark.usefixtures("renamed_at_once")
 @pytest.mark.parametrize("topic", COUNTS)
 def test_a_crash_between_two_steps_leaves_all_of_a_topic_or_nothing(crashes, topic):
     whole = []
@@ -170,9 +181,39 @@ def test_a_server_starts_although_it_cannot_delete_the_rest_and_the_topic_stays(
         assert counts(client)["orders"] == 4
 
 
-def test_a_deletion_that_is_refused_leaves_no_mark(in_memory):
+@pytest.mark.usefixtures("renamed_at_once")
+def test_a_deletion_that_is_refused_deletes_nothing_and_leaves_no_mark(in_memory):
     filled(in_memory)
     with seglog.open(in_memory / "orders-1"), seglog.serve(in_memory) as server, WireClient(server) as client:
         assert delete(client, "orders") == Errors.KAFKA_STORAGE_ERROR
         assert counts(client) == COUNTS
+        assert numbers(in_memory, "orders") == {0, 1, 2, 3}
+        assert server.log("orders", 0) is not None
+    assert not (in_memory / FILE_NAME).exists()
+
+
+def test_a_deletion_of_many_partitions_is_answered_before_their_directories_are_renamed(in_memory, monkeypatch):
+    filled(in_memory)
+    monkeypatch.setattr(topics, "_RENAMED_AT_ONCE", 0)
+    monkeypatch.setattr(topics.Topics, "_rename_later", lambda _: None)
+    with seglog.serve(in_memory, config=CONFIG) as server, WireClient(server) as client:
+        before = PartitionMetadata.read(in_memory / "orders-0/partition.metadata").topic_id
+        server.log("orders", 0).append(b"old")
+        for topic in ("orders", "single"):
+            assert delete(client, topic) == Errors.NONE
+            assert topic not in counts(client)
+            assert delete(client, topic) == Errors.UNKNOWN_TOPIC_OR_PARTITION
+        assert server.log("orders", 0) is None
+        assert [one.topic for one in read_mark(in_memory)] == ["orders", "single"]
+        assert numbers(in_memory, "orders") == {0, 1, 2, 3}
+        # A topic of the same name does not wait for long, and has nothing of the old one.
+        server.create_topic("orders", 2)
+        assert numbers(in_memory, "orders") == {0, 1}
+        assert PartitionMetadata.read(in_memory / "orders-0/partition.metadata").topic_id != before
+        assert server.log("orders", 0).log_end_offset == 0
+        assert read_mark(in_memory) == []
+        assert delete(client, "orders") == Errors.NONE
+        assert numbers(in_memory, "orders") == {0, 1}
+    # The end of the server finishes it: whoever opens the log dir next may know nothing of the mark.
+    assert numbers(in_memory, "orders") == numbers(in_memory, "single") == set()
     assert not (in_memory / FILE_NAME).exists()

@@ -15,6 +15,7 @@ import seglog
 from seglog.errors import InvalidArgumentError
 from seglog.wire.messages import ApiVersionsRequest, FindCoordinatorRequest, OffsetCommitRequest
 from support.browser import by_axe, in_browser, needs_axe, needs_chromium
+from support.waiting import wait_for
 from support.wire_client import WireClient, produce_request
 
 SMALL = {"offsets.topic.num.partitions": 2}
@@ -45,6 +46,7 @@ def test_the_page_shows_partitions_and_their_offsets(shown):
 
 
 def test_prometheus_reads_the_metrics(shown):
+    wait_for(lambda: len(shown._running().topics.logs()) == 2)      # they are opened in the background
     families = {family.name: family for family in text_string_to_metric_families(got(shown, "/metrics")[1])}
     requests = {tuple(sample.labels.values()): sample.value for sample in families["seglog_server_requests"].samples}
     assert requests["PRODUCE", "11"] == 1

@@ -3,7 +3,10 @@ whole, and no topic is there in part."""
 import asyncio
 import os
 
+import pytest
+
 import seglog
+from seglog.endpoint import topics as topics_module
 from seglog.endpoint.topics import NewTopic, Topics
 from seglog.loop.durability import Durability
 from seglog.state.kept_settings import read_settings
@@ -12,7 +15,7 @@ from support.conversion import UnsyncedFs
 from support.faultfs import RecordingFs
 
 # `make torture` sets SEGLOG_TORTURE: the full count.
-STATES = 6000 if os.environ.get("SEGLOG_TORTURE") else 250
+STATES = 3000 if os.environ.get("SEGLOG_TORTURE") else 130
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
 
 
@@ -101,7 +104,13 @@ async def look(topics):
     return found
 
 
-def test_after_a_power_cut_anywhere_acknowledged_topics_are_there_and_none_in_part(tmp_path):
+@pytest.mark.parametrize("renamed_at_once", [topics_module._RENAMED_AT_ONCE, 0])
+def test_after_a_power_cut_anywhere_acknowledged_topics_are_there_and_none_in_part(
+    tmp_path, monkeypatch, renamed_at_once
+):
+    """`renamed_at_once`: directories of deleted topics are renamed before the answer, or behind it."""
+    monkeypatch.setattr(topics_module, "_RENAMED_AT_ONCE", renamed_at_once)
+    monkeypatch.setattr(topics_module, "_QUIET_S", 0)
     (tmp_path / "disk").mkdir()
     record = RecordingFs(tmp_path / "disk")
     lived(record)

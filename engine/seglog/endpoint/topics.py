@@ -8,14 +8,19 @@ the fifty never are. Everything except `log` runs in the loop's thread; one work
 the order of the requests. Topics that wait for it together are created together, and so are deletions done.
 
 A topic is created without opening its logs: that happens when they are first used. When a creation is answered, its
-mark (endpoint.topic_creation) and the names of its directories are on the disk; another thread syncs the files in them.
+mark (endpoint.topic_creation) and the names of its directories are on the disk; another thread syncs the files in them,
+when no more topics come.
+
+When a deletion is answered, its mark (endpoint.topic_deletion) is on the disk, and no client sees the topic any more.
+The worker renames the directories of a few partitions before that, those of many afterwards, some at a time.
 """
 import asyncio
 import contextlib
 import threading
+import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,6 +71,15 @@ _LOG = Logger(__name__)
 _AT_ONCE = 1000
 # So many logs are opened before their first appends begin together: a request waits for no more.
 _BEGUN_AT_ONCE = 32
+# So many directories of deleted partitions are renamed before other work has its turn.
+_RENAMED_AT_ONCE = 64
+# The files of new topics are synced, and their logs opened, when no topic was created for so long: while the disk
+# syncs, making a directory takes ten times as long, and clients create topics one request after another. But not later
+# than this, since every creation writes the mark of all that are not synced.
+_QUIET_S = 0.5
+_PATIENCE_S = 10.0
+# What is not synced when the server stops, the next start syncs.
+_SYNCED_AT_STOP_S = 1.0
 _Done = TypeVar("_Done")
 
 
@@ -157,6 +171,11 @@ class Topics:
         self._finisher = ThreadPoolExecutor(1, "seglog-topics-finish")
         self._unsynced: tuple[Creation, ...] = ()
         self._is_syncing = False
+        # Topics whose deletion was answered and whose directories still have their names; and what removes the files of
+        # those that were renamed since the log dir was synced. The worker alone uses them.
+        self._leaving: dict[str, ServedTopic] = {}
+        self._renamed: list[Callable[[], None]] = []
+        self._created_s = 0.0       # when the last creation was done, by the loop's clock
         self.is_opening = True      # until `open_all` is done
         listed = log_dir.partitions()
         # Partitions to open in the background. Numbers in between may have no directory.
@@ -198,6 +217,11 @@ class Topics:
         self._is_closing = True
         self._worker.shutdown(cancel_futures=True)
         self._finisher.shutdown()       # what it leaves, the next start does
+        self._rename_left()             # whoever opens the log dir next may know nothing of the mark
+        if self._unsynced:
+            until_s = time.monotonic() + _SYNCED_AT_STOP_S
+            if self._are_synced(self._unsynced, lambda: time.monotonic() >= until_s):
+                self._synced(self._unsynced)
 
     # --- lookups ---------------------------------------------------------------------------------
 
@@ -406,6 +430,7 @@ class Topics:
                 await self._in_worker(self._create_waiting, waiting)
             finally:
                 self._promised -= promised
+                self._created()
         made = [one for one in waiting.results or () if isinstance(one, ServedTopic)]
         self._begin(self._open_to_append(made) if are_written_to else self._open_new(made))
         results = iter(waiting.results or ())
@@ -413,6 +438,7 @@ class Topics:
 
     async def _open_new(self, topics: Sequence[ServedTopic]) -> None:
         """Open the logs of new topics in the background, one after another, as at the start."""
+        await self._quiet()
         with contextlib.suppress(RuntimeError):     # the worker was shut down
             for topic in topics:
                 for partition in range(topic.partitions):
@@ -425,6 +451,24 @@ class Topics:
         with contextlib.suppress(RuntimeError):     # the worker was shut down
             for at in range(0, len(wanted), _BEGUN_AT_ONCE):
                 await self._in_worker(self._open_and_begin, wanted[at : at + _BEGUN_AT_ONCE])
+
+    def _created(self) -> None:
+        """Call when a creation is done, or has failed."""
+        self._created_s = asyncio.get_running_loop().time()
+        self._begin(self._sync_new())
+
+    async def _sync_new(self) -> None:
+        """Sync the files of new topics in the background."""
+        await self._quiet()
+        with contextlib.suppress(RuntimeError):     # the worker was shut down
+            await self._in_worker(self._sync_later)
+
+    async def _quiet(self) -> None:
+        """Wait until no topics are created."""
+        clock = asyncio.get_running_loop().time
+        patient_to = clock() + _PATIENCE_S
+        while (now := clock()) < (until := min(self._created_s + _QUIET_S, patient_to)):
+            await asyncio.sleep(until - now)
 
     def _begin(self, work: "Coroutine[Any, Any, None]") -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -476,6 +520,7 @@ class Topics:
             return await self._in_worker(self._widen, name, partitions)
         finally:
             self._promised -= more
+            self._created()
 
     async def delete_all(self, wanted: Sequence[str]) -> "list[int | SeglogError]":
         """Delete topics, durably. For each, how many partitions it had, 0 if there is no such topic, or the error."""
@@ -522,6 +567,8 @@ class Topics:
                 waiting.results = [next(each) for _ in waiting.wanted]
 
     def _create_together(self, wanted: Sequence[NewTopic]) -> "list[ServedTopic | SeglogError]":
+        if any(new.name in self._leaving for new in wanted):
+            self._rename_left()
         results: list[ServedTopic | SeglogError] = []
         creations: list[Creation] = []
         flat: dict[str, str] = {}
@@ -578,7 +625,6 @@ class Topics:
             self._unmake(made)
             raise
         self._unsynced = (*self._unsynced, *creations)
-        self._sync_later()
 
     @staticmethod
     def _files(creation: Creation) -> dict[str, bytes]:
@@ -635,7 +681,7 @@ class Topics:
         return True
 
     def _sync_later(self) -> None:
-        if not self._is_syncing and not self._is_closing:
+        if self._unsynced and not self._is_syncing and not self._is_closing:
             self._is_syncing = True
             self._finisher.submit(self._sync_files, self._unsynced)
 
@@ -643,17 +689,23 @@ class Topics:
         """In the finisher's thread: sync the files of new topics."""
         is_done = False
         try:
-            for one in creations:
-                files = {(one.topic, partition): self._files(one) for partition in range(one.first, one.end)}
-                for _ in self._log_dir._sync_partitions(files):
-                    if self._is_closing:
-                        return      # the mark stays for the next start
-            is_done = True
-        except SeglogError as error:
-            _LOG.warning("files of new topics are not on the disk yet: %s", error)
+            is_done = self._are_synced(creations, lambda: self._is_closing)
         finally:
             with contextlib.suppress(RuntimeError):     # the worker was shut down
                 self._worker.submit(self._synced, creations if is_done else ())
+
+    def _are_synced(self, creations: tuple[Creation, ...], must_end: Callable[[], bool]) -> bool:
+        """Sync the files of new topics. False: an error, or `must_end`, ended it. The mark stays for the next start."""
+        try:
+            for one in creations:
+                files = {(one.topic, partition): self._files(one) for partition in range(one.first, one.end)}
+                for _ in self._log_dir._sync_partitions(files):
+                    if must_end():
+                        return False
+        except SeglogError as error:
+            _LOG.warning("files of new topics are not on the disk yet: %s", error)
+            return False
+        return True
 
     def _synced(self, creations: tuple[Creation, ...]) -> None:
         self._is_syncing = False
@@ -729,48 +781,105 @@ class Topics:
         if waiting.results is None:
             self._do_together(self._deleting, self._delete_together)
 
-    def _delete_together(self, wanted: Sequence[str]) -> "list[int | SeglogError]":
+    def _delete_together(self, wanted: Sequence[str], *, now: bool = False) -> "list[int | SeglogError]":
+        """`now`: rename all directories before this returns."""
         with self._opening:     # logs being created or opened are registered by then, and no more are added
             taken = [self._hide(name) for name in wanted]
         topics = [topic for topic in taken if topic is not None]
         failed: dict[str, SeglogError] = {}
+        for topic in topics:
+            try:
+                self._log_dir._check_deletable(self._made_of(topic))
+            except SeglogError as error:
+                failed[topic.name] = error
+        leaving = {topic.name: topic for topic in topics if topic.name not in failed}
         try:
-            if topics:
-                topic_deletion.mark(
-                    self._fs, self._log_dir.path, [Deletion(topic.name, topic.topic_id) for topic in topics])
+            if leaving:
+                # With those whose directories still have their names.
+                topic_deletion.mark(self._fs, self._log_dir.path, [
+                    Deletion(topic.name, topic.topic_id) for topic in (*self._leaving.values(), *leaving.values())])
         except SeglogError as error:
-            failed = {topic.name: error for topic in topics}
+            failed.update(dict.fromkeys(leaving, error))
         else:
-            self._delete_marked(topics, failed)
+            is_short = sum(topic.partitions for topic in leaving.values()) <= _RENAMED_AT_ONCE
+            for topic in leaving.values():
+                self._taken(topic)
+            if leaving and (now or (is_short and not self._leaving)):
+                failed |= self._rename_all(leaving.values())
+                self._forget_mark()
+            elif leaving:
+                self._leaving |= leaving
+                self._rename_later()
         for topic in topics:
             if topic.name in failed:
                 self._show(topic)       # so that a client can try again
         return [0 if topic is None else failed.get(topic.name, topic.partitions) for topic in taken]
 
-    def _delete_marked(self, topics: Sequence[ServedTopic], failed: dict[str, SeglogError]) -> None:
-        removals: list[Callable[[], None]] = []
+    def _rename_all(self, topics: Collection[ServedTopic]) -> dict[str, SeglogError]:
+        """Rename the directories of deleted topics, durably. The errors of those that stay."""
+        failed: dict[str, SeglogError] = {}
         try:
             # Gathered, so that there is one sync; where that fails, each for itself.
-            self._log_dir._delete_partitions([where for topic in topics for where in self._taken(topic)], removals)
+            self._log_dir._delete_partitions([where for topic in topics for where in self._taken(topic)], self._renamed)
         except SeglogError:
             for topic in topics:
                 try:
-                    self._log_dir._delete_partitions(self._taken(topic), removals)
+                    self._log_dir._delete_partitions(self._taken(topic), self._renamed)
                 except SeglogError as error:
                     failed[topic.name] = error
+        return failed
+
+    def _rename_later(self) -> None:
+        with contextlib.suppress(RuntimeError):     # it was shut down: `close` renames them
+            self._worker.submit(self._rename_some)
+
+    def _rename_some(self) -> None:
+        if self._leaving:
+            self._rename(_RENAMED_AT_ONCE)
+            self._rename_later()
+
+    def _rename_left(self) -> None:
+        """Rename the directories of all deleted topics now."""
+        while self._leaving:
+            self._rename(_AT_ONCE)
+
+    def _rename(self, count: int) -> None:
+        """Rename the directories of about so many partitions of deleted topics. The mark goes with the last."""
+        topics: list[ServedTopic] = []
+        for topic in self._leaving.values():
+            topics.append(topic)
+            count -= topic.partitions
+            if count <= 0:
+                break
+        failed = self._rename_all(topics)
+        for topic in topics:
+            del self._leaving[topic.name]
+            if topic.name in failed:        # as at the start
+                _LOG.warning("topic %s stays, although it was deleted: %s", topic.name, failed[topic.name])
+                self._show(topic)
+        if not self._leaving:
+            self._forget_mark()
+
+    def _forget_mark(self) -> None:
+        """Remove the mark, since what it lists is done; and the files, since the new names are durable."""
         try:
             topic_deletion.unmark(self._fs, self._log_dir.path)
         except SeglogError as error:
             _LOG.warning("%s", error)       # the next start finds nothing to delete, unless a topic stayed
-        for some in _pieces(removals):
+        renamed, self._renamed = self._renamed, []
+        for some in _pieces(renamed):
             with contextlib.suppress(RuntimeError):     # it was shut down: the next start removes them
                 self._finisher.submit(self._remove, some)
 
+    def _made_of(self, topic: ServedTopic) -> list[TopicPartition]:
+        """The partitions of a topic that have a directory."""
+        return [(topic.name, partition) for partition in range(topic.partitions)
+                if self._directory(topic.name, partition).is_dir()]
+
     def _taken(self, topic: ServedTopic) -> list[TopicPartition]:
-        """The partitions of a topic that have a directory, and no log in our table any more. The last one goes last:
-        until then, the directories show how many partitions the topic has."""
-        found = [(topic.name, partition) for partition in range(topic.partitions)
-                 if self._directory(topic.name, partition).is_dir()]
+        """The same, without a log in our table any more. The last one goes last: until then, the directories show how
+        many partitions the topic has."""
+        found = self._made_of(topic)
         for where in found:
             self._logs.pop(where, None)
             self._epochs.pop(where, None)
@@ -808,14 +917,13 @@ class Topics:
         # The mark of another one means nothing: a broker made the topic again, or directories were renamed.
         begun = [topic for name, topic_id in dict.fromkeys(marked)
                  if (topic := self._topics.get(name)) is not None and topic.topic_id == topic_id]
-        for topic, result in zip(begun, self._delete_together([topic.name for topic in begun]), strict=True):
+        for topic, result in zip(begun, self._delete_together([topic.name for topic in begun], now=True), strict=True):
             if isinstance(result, SeglogError):
                 _LOG.warning("topic %s stays, although its deletion had begun: %s", topic.name, result)
             else:
                 deleted += [(topic.name, number) for number in range(result)]
-        if not begun:
-            with contextlib.suppress(SeglogError):
-                topic_deletion.unmark(self._fs, self._log_dir.path)
+        with contextlib.suppress(SeglogError):      # whatever stays is not deleted at the next start
+            topic_deletion.unmark(self._fs, self._log_dir.path)
         return deleted
 
     def _configure(self, name: str, changes: Mapping[str, object]) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 from seglog._kernels.shield import shielded
 from seglog.clock import Clock
 from seglog.config import Fsync, LogConfig
-from seglog.errors import InvalidArgumentError, LogClosedError, NotALogError, StorageError
+from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, NotALogError, StorageError
 from seglog.format import names
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
@@ -203,6 +203,17 @@ class LogDir(OpenHandle):
         finally:
             if len(left) > before:
                 self._fs.sync_directory(self.path)
+
+    def _check_deletable(self, partitions: Sequence[TopicPartition]) -> None:
+        """Raise LogLockedError if somebody else has one of these open, as `delete` would."""
+        for where in partitions:
+            directory = self.path / names.partition_dir(*where)
+            log = self._logs.get(where)
+            # Most have never been opened, and have no lock file: asking who holds it costs much more.
+            if (log is None or log.closed) and os.path.lexists(directory / lock.PARTITION_LOCK):
+                who = lock.writer_of(directory)
+                if who is not None:
+                    raise LogLockedError(f"locked by {who}", file=directory / lock.PARTITION_LOCK, hint=who.hint)
 
     def _rename_deleted(self, partitions: Sequence[TopicPartition], left: list[Callable[[], None]]) -> None:
         for where in partitions:
