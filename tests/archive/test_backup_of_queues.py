@@ -28,7 +28,7 @@ from seglog.ledger.ledger import Ledger
 from seglog.pulsar import ManagedLedger, MessageMetadata, Position, build_entry
 from seglog.verification.ledger_check import check_managed_ledger
 from support.backed_log import NOW, files, fill
-from support.backed_writers import BusyQueue
+from support.backed_writers import Watched
 from support.command import seglog as command
 from support.failed_restores import restores_that_fail
 from support.faultfs import RecordingFs
@@ -417,11 +417,10 @@ def test_what_changes_between_two_looks_is_there_as_a_whole_or_not_at_all(jobs, 
 def test_each_snapshot_of_a_queue_is_what_it_was_at_one_moment(jobs, store, in_memory):
     """Of all its priorities together: what was put after a job was done is not there without that."""
     count = 400 if FULL else 10
-    with seglog.Queue(jobs, config=SMALL, lease=3600, max_attempts=None) as queue, BusyQueue(queue) as busy:
+    with Watched("queue", jobs, in_memory / "notes") as busy:
         for number in range(count):
             busy.await_changes()
-            with busy.lock:
-                moment = busy.moment()
+            moment = busy.moment()
             seglog.backup(jobs, store)
             seglog.restore(store, in_memory / f"back-{number}")
             busy.check(moment, in_memory / f"back-{number}/jobs")
