@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from seglog.archive.ledger_moments import MovingLedger
+from seglog.archive.log_dir_lines import LogDirLines
 from seglog.archive.moments import MovingPartition
 from seglog.backups.manifest import (
     INLINE_BYTES,
@@ -102,8 +103,10 @@ def back_up(
     with nullcontext() if dry_run else repository.alone():
         if not dry_run:
             repository.begin(compression)
-        run = _Run(repository, source, directories, checked_clock(clock), progress)
-        done = run.all(reread=reread, dry_run=dry_run, is_followed=is_followed)
+        is_log_dir = directories != [source]
+        with LogDirLines(source if is_log_dir else source.parent) as lines:
+            run = _Run(repository, source, directories, is_log_dir, lines, checked_clock(clock), progress)
+            done = run.all(reread=reread, dry_run=dry_run, is_followed=is_followed)
         if following is not None and done.is_new and _hour_of(done.snapshot) == _hour_of(following):
             repository.remove_snapshots([following.id])
         return done
@@ -117,12 +120,14 @@ class _Run:
     """One run over a source."""
 
     def __init__(
-        self, repository: Repository, source: Path, directories: list[Path], clock: Clock, progress: Progress | None
+        self, repository: Repository, source: Path, directories: list[Path], is_log_dir: bool, lines: LogDirLines,
+        clock: Clock, progress: Progress | None,
     ) -> None:
         self.repository = repository
         self.source = source
         self.directories = directories
-        self.is_log_dir = directories != [source]
+        self.is_log_dir = is_log_dir
+        self._lines = lines
         self.clock = clock
         self.began_at_ms = clock.now_ms()
         self.read_bytes = 0
@@ -186,11 +191,11 @@ class _Run:
     ) -> SnapshotPartition | SnapshotLedger:
         taken_at_ms = self.clock.now_ms()
         is_known = known is not None and known.fingerprint and not reread
-        if known is not None and is_known and _moving(directory).fingerprint() == known.fingerprint:
+        if known is not None and is_known and self._moving(directory).fingerprint() == known.fingerprint:
             self.unchanged += 1
             return replace(known, taken_at_ms=taken_at_ms)
         before = self._as_stored(known, pieces)
-        moving = _moving(directory, before, reread=reread)
+        moving = self._moving(directory, before, reread=reread)
         found, fingerprint = moving.copy(pieces, self._copied)
         if moving.damage:
             self.damaged[directory.name] = moving.damage
@@ -204,6 +209,15 @@ class _Run:
             directory.name, stored, fingerprint, found.size_bytes, found.log_start_offset, found.next_offset,
             taken_at_ms,
         )
+
+    def _moving(
+        self, directory: Path, before: PartitionBackup | LedgerBackup | None = None, *, reread: bool = False
+    ) -> MovingPartition | MovingLedger:
+        """`before` counts if it is of the same kind."""
+        if has_ledgers(directory):
+            return MovingLedger(directory, before if isinstance(before, LedgerBackup) else None, reread=reread)
+        of_partition = before if isinstance(before, PartitionBackup) else None
+        return MovingPartition(directory, self._lines, of_partition, reread=reread)
 
     def _as_stored(
         self, known: SnapshotPartition | SnapshotLedger | None, pieces: PieceStore
@@ -239,15 +253,6 @@ class _Run:
             mode = status.st_mode & 0o666
             found.append(BackedFile(name, len(raw), status.st_mtime_ns, status.st_ino, mode, stored, inline))
         return tuple(found)
-
-
-def _moving(
-    directory: Path, before: PartitionBackup | LedgerBackup | None = None, *, reread: bool = False
-) -> MovingPartition | MovingLedger:
-    """`before` counts if it is of the same kind."""
-    if has_ledgers(directory):
-        return MovingLedger(directory, before if isinstance(before, LedgerBackup) else None, reread=reread)
-    return MovingPartition(directory, before if isinstance(before, PartitionBackup) else None, reread=reread)
 
 
 def _says_the_same(one: Snapshot, other: Snapshot) -> bool:

@@ -23,6 +23,7 @@ from pathlib import Path
 from seglog._kernels.crc import crc32c
 from seglog.archive.ends import content_until, is_until
 from seglog.archive.last_aborts import with_last_aborts
+from seglog.archive.log_dir_lines import Lines, LogDirLines
 from seglog.archive.sound_batches import SoundBatches
 from seglog.backups.buffers import Buffers
 from seglog.backups.manifest import (
@@ -48,7 +49,6 @@ from seglog.segment.positions import LostRange
 from seglog.segment.published_end import End, PublishedEnd
 from seglog.segment.recovery import check_behind
 from seglog.segment.segment import Segment
-from seglog.state.checkpoints import offsets_or_none
 from seglog.state.reader_cursor import is_cursor_file
 
 # How often a partition that changes during its copy is copied again. Each time, only new data is read.
@@ -56,10 +56,8 @@ LOOKS_MAX = 100
 PAUSE_S, PAUSE_S_MAX = 0.005, 1.0
 # A second change within this time may leave a file's time as it was: the kernel's clock ticks.
 TICK_NS = 20_000_000
-_LINES = (names.LOG_START_OFFSET_CHECKPOINT, names.REPLICATION_CHECKPOINT, names.CLEANER_CHECKPOINT)
 
 Copied = Callable[[int], None]
-Lines = tuple[int | None, int | None, int | None]
 
 
 class ChangedError(Exception):
@@ -131,16 +129,19 @@ class as_changes:
 
 
 class MovingPartition:
-    """One partition directory. `before`: what the last snapshot of the same directory has of it. `reread`: trust
-    neither that nor the times of files; read them, in the pieces that they had.
+    """One partition directory. `lines`: of its log dir. `before`: what the last snapshot of the same directory has of
+    it. `reread`: trust neither that nor the times of files; read them, in the pieces that they had.
 
     damage      what `copy` found damaged: in the segment that grows, with whole batches behind it; or in what it read,
                 by the checksums of the batches; empty: nothing
     """
 
-    def __init__(self, directory: Path, before: PartitionBackup | None = None, *, reread: bool = False) -> None:
+    def __init__(
+        self, directory: Path, lines: LogDirLines, before: PartitionBackup | None = None, *, reread: bool = False
+    ) -> None:
         self.directory = directory
         self.damage = ""
+        self._lines = lines
         self._reread = reread
         self._before = {} if before is None else {file.name: file for file in before.files}
         self._tail = None if before is None else before.tail
@@ -176,7 +177,7 @@ class MovingPartition:
         for path in logs:
             identity_of(path)
         *sealed, active = logs
-        lines = self._lines()
+        lines = self._lines.of(self.directory.name)
         start = max(lines[0] or 0, names.parse_base_offset(next(iter(logs)).name))
         with as_changes(active):
             end = log._scanned_end(active, None)
@@ -265,7 +266,7 @@ class MovingPartition:
                 raise ChangedError(f"{path.name} was changed")
         if tail is not None and crc_of(active, tail.position, position) != tail.crc32c:
             raise ChangedError(f"{active.name} was truncated")
-        if self._lines()[0] != lines[0]:
+        if self._lines.of(self.directory.name)[0] != lines[0]:
             raise ChangedError("the log start offset moved")
 
     # --- what is copied --------------------------------------------------------------------------
@@ -392,15 +393,6 @@ class MovingPartition:
             copies.append(FileCopy(name, path, identity, mode, len(raw), raw=raw))
         return copies
 
-    def _lines(self) -> Lines:
-        """Log start offset, high watermark and cleaner offset in the checkpoint files of the log dir."""
-        parsed = names.parse_partition_dir(self.directory.name)
-        where = ("", -1) if parsed is None else (parsed.topic, parsed.partition)
-        start, high_watermark, cleaner = (
-            (offsets_or_none(self.directory.parent / name) or {}).get(where) for name in _LINES
-        )
-        return start, high_watermark, cleaner
-
     def fingerprint(self) -> str:
         """What `copy` returns for the files as they are now; empty if they are just being changed."""
         found = {}
@@ -414,7 +406,7 @@ class MovingPartition:
                     found[entry.name] = Identity(status.st_ino, status.st_size, status.st_mtime_ns)
                 elif entry.name.endswith((names.SWAP_SUFFIX, names.CLEANED_SUFFIX)):
                     return ""
-        return fingerprint_of(found, self._lines())
+        return fingerprint_of(found, self._lines.of(self.directory.name))
 
 
 def store_copies(

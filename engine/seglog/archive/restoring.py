@@ -150,7 +150,7 @@ def restore(
         remove_leftovers(fs, target)
         for name in ledgers:
             remove_beside_leftovers(fs, target / name)
-    with LogDirState(fs, target) as log_dir:
+    with LogDirState(fs, target, gathers=True) as log_dir:
         log_dir.claim("restore")        # two would overwrite each other's journal
         journal = check_target()
         journal.put()
