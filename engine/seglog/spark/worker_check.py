@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from seglog._version import __version__
 from seglog.errors import MissingLibraryError, SeglogError, UnsupportedVersionError
 from seglog.named_tuple import NamedTuple
+from seglog.spark.cluster import context_of
 from seglog.spark.start_errors import cause_of
 
 if TYPE_CHECKING:
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
 
 # Usually enough for all cores of a cluster, and so for all workers; a task takes a few milliseconds.
 _TASKS_MAX = 256
+# In errors that every task has on such a worker; others (an executor that died) pass.
+_CANNOT_RUN = ("PYTHON_VERSION_MISMATCH", "Cannot run program", "Error from python worker")
 
 
 class WorkerPython(NamedTuple):
-    """What a worker's Python says of itself. `seglog`, `pyarrow`: versions, or None; `problem`: why not."""
+    """What a worker's Python says of itself. `seglog`, `pyarrow`: versions, or None; `problem`: why not. `attempt`: how
+    often the task that says so had failed before, in Spark's `stage`.
+    """
 
     host: str
     executable: str
@@ -27,21 +32,33 @@ class WorkerPython(NamedTuple):
     seglog: str | None
     pyarrow: str | None
     problem: str | None
+    stage: int = 0
+    attempt: int = 0
 
 
 def check_workers(spark: "SparkSession") -> None:
     """Raises MissingLibraryError if a worker has no seglog or no pyarrow, UnsupportedVersionError if its seglog or its
     Python is another one."""
     try:
-        said = _ask(spark)
+        workers = [WorkerPython(**json.loads(line)) for line in _ask(spark)]
     except Exception as error:      # pyspark has no class for it
-        cause = cause_of(error, "")
-        if "PYTHON_VERSION_MISMATCH" in str(error):
-            raise UnsupportedVersionError(f"Spark's workers have another Python: {cause}", hint=_hint()) from None
-        raise MissingLibraryError(f"Spark's workers cannot run Python functions: {cause}", hint=_hint()) from None
-    refusal = refusal_of(WorkerPython(**json.loads(line)) for line in said)
+        raise _refusal(str(error)) from None
+    refusal = refusal_of(workers)
     if refusal is not None:
         raise refusal
+    # Spark gave what such a worker failed at to another one.
+    for stage in {worker.stage for worker in workers if worker.attempt}:
+        for failure in _failures(spark, stage):
+            if any(words in failure for words in _CANNOT_RUN):
+                raise _refusal(failure)
+
+
+def _refusal(said: str) -> SeglogError:
+    """Of a worker that ran no function, from what Spark says of it."""
+    cause = cause_of(Exception(said), "")
+    if "PYTHON_VERSION_MISMATCH" in said:
+        return UnsupportedVersionError(f"Spark's workers have another Python: {cause}", hint=_hint())
+    return MissingLibraryError(f"Spark's workers cannot run Python functions: {cause}", hint=_hint())
 
 
 def refusal_of(workers: Iterable[WorkerPython]) -> SeglogError | None:
@@ -70,7 +87,7 @@ def _hint() -> str:
 
 def _ask(spark: "SparkSession") -> Sequence[str]:
     """A line of JSON from each task."""
-    context = getattr(spark, "sparkContext", None) if "connect" not in type(spark).__module__ else None
+    context = context_of(spark)
     # Functions of seglog would be pickled by their names, which a worker without seglog cannot look up.
     tell: Any = _by_value(_tell)
     if context is not None:
@@ -78,6 +95,18 @@ def _ask(spark: "SparkSession") -> Sequence[str]:
         return list(context.parallelize(range(count), count).map(tell).collect())
     rows = spark.range(0, 2, 1, 2).mapInArrow(_by_value(_tell_in_arrow, tell=tell), "said string").collect()
     return [row.said for row in rows]
+
+
+def _failures(spark: "SparkSession", stage: int) -> list[str]:
+    """What Spark noted of the stage's tasks that failed; nothing with Connect, whose clients cannot ask."""
+    context = context_of(spark)
+    if context is None:
+        return []
+    jvm: Any = context._jsc.sc()        # PySpark has no call for it
+    jvm.listenerBus().waitUntilEmpty()      # it is noted by events
+    tasks = jvm.statusStore().taskList(stage, 0, 2 * _TASKS_MAX)
+    errors = [tasks.apply(n).errorMessage() for n in range(tasks.size())]
+    return [error.get() for error in errors if error.isDefined()]
 
 
 def _by_value(function: Any, **names: Any) -> Any:
@@ -95,7 +124,9 @@ def _tell(_: object) -> str:
     import socket
     import sys
 
-    said = {
+    from pyspark import TaskContext
+
+    said: dict[str, Any] = {
         "host": socket.gethostname(), "executable": sys.executable, "python": platform.python_version(),
         "seglog": None, "pyarrow": None, "problem": None,
     }
@@ -112,6 +143,9 @@ def _tell(_: object) -> str:
         said["seglog"] = seglog._version.__version__
     except Exception as error:
         said["problem"] = f"{type(error).__name__}: {error}"
+    task = TaskContext.get()
+    if task is not None:
+        said |= {"stage": task.stageId(), "attempt": task.attemptNumber()}
     return json.dumps(said)
 
 
