@@ -1,11 +1,15 @@
 """CreateTopics and CreatePartitions take several steps for each partition directory. A crash between two of them leaves
 no partition, or the next start creates the rest."""
+import asyncio
+import contextlib
 import shutil
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 import seglog
+from seglog.endpoint import topics as topics_module
 from seglog.endpoint.topic_creation import FILE_NAME, Creation, mark
 from seglog.endpoint.topics import Topics
 from seglog.errors import InvalidArgumentError, StorageError
@@ -248,6 +252,23 @@ async def nothing(*_):
 def test_the_logs_of_new_topics_are_opened_in_the_background(in_memory):
     with seglog.serve(in_memory, topics={"orders": 3}) as server:
         wait_for(lambda: len(server._running().topics.logs()) == 3)
+
+
+@pytest.mark.parametrize("patience_s", [60, 0.2])
+def test_syncs_of_new_topics_wait_for_a_creation_that_takes_long_but_not_forever(monkeypatch, patience_s):
+    monkeypatch.setattr(topics_module, "_QUIET_S", 0.02)
+    monkeypatch.setattr(topics_module, "_PATIENCE_S", patience_s)
+
+    async def waits():
+        created = SimpleNamespace(_promised=1, _created_s=0.0)
+        waiting = asyncio.ensure_future(Topics._quiet(created))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(waiting), 0.1)
+        assert not waiting.done()
+        created._promised = 0 if patience_s == 60 else 1
+        await asyncio.wait_for(waiting, 30)
+
+    asyncio.run(waits())
 
 
 @pytest.mark.parametrize("wanted", ["3", True, 0, (3,), (3, {}, 1), (3, ["a"])])
