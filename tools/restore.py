@@ -68,8 +68,9 @@ def command(
     Each partition or queue is as of its moment, and appears as a whole. Nothing that exists is replaced: status 2 if
     one exists already. Jobs that were in flight are delivered again. Indexes are rebuilt, and every checksum is
     checked. A run that was killed is run again, and goes on. Status 1 if the end that was asked for leaves no record of
-    any partition; 7 if the source had damage: what was damaged is
-    restored as it was, and named. Also if a queue was left out, because it has no state of the time of --until.
+    any partition; 7 if the source had damage: what was damaged is restored as it was, and named. Also if something
+    could not be backed up, so that it is not in the snapshot, or a queue was left out, because it has no state of the
+    time of --until.
     """
     if not is_local(store) and not Repository(store, dict(store_options), OsFileSystem()).exists:
         of_backups = {
@@ -122,6 +123,12 @@ def command(
             f"snapshot {done.snapshot.id} {would}{there}"
         )
         for name, why in done.left_out.items():
+            if name in done.snapshot.left_out:
+                report.note(
+                    f"not in the snapshot, as it could not be backed up: {name}: {why}; an earlier one may have it: "
+                    f"seglog backup ls {shlex.quote(store)}"
+                )
+                continue
             report.note(
                 f"left out: {name}: {why}; to restore it: seglog restore {shlex.join([store, str(target)])} --snapshot "
                 f"{done.snapshot.id} --topic {shlex.quote(name)}"

@@ -27,6 +27,7 @@ from seglog.stores.store import LocalStore
 from seglog.upkeep.index_rebuild import rebuild_indexes
 from support.backed_log import CONFIG, NOW, fill
 from support.command import partition_of
+from support.command import seglog as command
 from support.golden import golden_cases
 
 STORED_SUFFIXES = (".log", ".tlog", ".snapshot", ".txnindex")
@@ -488,6 +489,23 @@ def test_a_partition_that_cannot_be_read_is_named_and_the_others_are_backed_up(d
     run = seglog.backup(data, store)
     assert [part.name for part in run.snapshot.partitions] == ["a-0", "c-0"]
     assert list(run.snapshot.left_out) == ["b-0"]
+
+
+def test_a_restore_names_what_was_left_out_of_the_snapshot(log, data, store, back):
+    """It said nothing, with status 0."""
+    (data / "orders-1").mkdir()
+    (data / "orders-1" / f"{0:020}.log").mkdir()
+    left_out = dict(seglog.backup(data, store).snapshot.left_out)
+    assert list(left_out) == ["orders-1"]
+    run = seglog.restore(store, back)
+    assert [part.name for part in run.partitions] == ["orders-0"]
+    assert run.left_out == left_out
+    assert seglog.restore(store, back / "two", topics=["orders"]).left_out == left_out
+    assert seglog.restore(store, back / "three", partitions=["orders-0"]).left_out == {}
+    with pytest.raises(InvalidArgumentError, match="has no partition 'orders-1'; orders-1 was left out: "):
+        seglog.restore(store, back / "four", partitions=["orders-1"])
+    done = command("restore", store, back / "five", "--no-progress", status=7)
+    assert "not in the snapshot, as it could not be backed up: orders-1" in done.stderr
 
 
 def test_internal_topics_come_first(data, store):

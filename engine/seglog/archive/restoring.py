@@ -64,8 +64,9 @@ class RestoredPartition:
 @dataclass(slots=True)
 class RestoreRun:
     """What `restore` did: the snapshot, the partitions, queues and ledgers that were restored, and in `found_whole` the
-    names of those that a killed run had restored. `left_out`: {queue or ledger: why it has no state of the time or
-    offset up to which the others were restored}."""
+    names of those that a killed run had restored. `left_out`: {partition, queue or ledger: why}; it is not in the
+    snapshot, which `snapshot.left_out` tells, too, or it has no state of the time or offset up to which the others were
+    restored."""
 
     snapshot: Snapshot
     partitions: list[RestoredPartition] = field(default_factory=list)
@@ -110,7 +111,7 @@ def restore(
     repository = Repository(store, options, fs)
     found = repository.snapshot(snapshot)
     chosen = _renamed(_chosen(found, topics, partitions), rename or {})
-    run = RestoreRun(found, left_out=_left_out(found, chosen, topics, end))
+    run = RestoreRun(found, left_out=_not_in(found, topics, partitions) | _left_out(found, chosen, topics, end))
     chosen = {name: part for name, part in chosen.items() if name not in run.left_out}
     ledgers = {name: part for name, part in chosen.items() if isinstance(part, SnapshotLedger)}
     is_whole = not topics and not partitions
@@ -212,9 +213,10 @@ def _chosen(snapshot: Snapshot, topics: Collection[str], partitions: Collection[
     for kind, wanted, known in (("topic", topics, of_topic), ("partition", partitions, parts)):
         for name in wanted:
             if not (any(fnmatchcase(topic, name) for topic in known) if kind == "topic" else name in known):
-                left_out = snapshot.left_out.get(name)
+                left_out = _not_in(snapshot, [name], [name])
                 raise InvalidArgumentError(
-                    f"the snapshot {snapshot.id} has no {kind} {name!r}" + (f": {left_out}" if left_out else ""),
+                    f"the snapshot {snapshot.id} has no {kind} {name!r}" + "".join(
+                        f"; {one} was left out: {why}" for one, why in left_out.items()),
                     hint=_hint_of(kind, name, parts),
                 )
     if not topics and not partitions:
@@ -224,6 +226,15 @@ def _chosen(snapshot: Snapshot, topics: Collection[str], partitions: Collection[
         if any(fnmatchcase(_topic_of(part), glob) for glob in topics)
         or (part.name in partitions and part.name in parts)
     ]
+
+
+def _not_in(snapshot: Snapshot, topics: Collection[str], partitions: Collection[str]) -> dict[str, str]:
+    """What was left out of the snapshot, and why; of what is chosen, if something is."""
+    return {
+        name: why for name, why in snapshot.left_out.items()
+        if not (topics or partitions) or name in partitions
+        or any(fnmatchcase(one, glob) for one in (name, name.rpartition("-")[0]) for glob in topics)
+    }
 
 
 def _renamed(parts: Collection[_Part], rename: Mapping[str, str]) -> dict[str, _Part]:
