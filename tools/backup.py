@@ -107,6 +107,7 @@ def _show(done: BackupRun, *, dry_run: bool, as_json: bool) -> None:
             "backup", **report.dry_run_fields(dry_run, True, apply=False), **_fields(snapshot),
             read_bytes=done.read_bytes, stored_objects=done.stored_objects, unchanged_partitions=done.unchanged,
             left_out=dict(snapshot.left_out), damaged=dict(done.damaged), quarantined=dict(done.quarantined),
+            missing_objects=done.missing_objects,
         )
     else:
         would = "would be stored" if dry_run else "stored"
@@ -115,6 +116,11 @@ def _show(done: BackupRun, *, dry_run: bool, as_json: bool) -> None:
             f"{report.size(snapshot.size_bytes)}; {report.size(done.read_bytes)} read, "
             f"{report.size(done.stored_bytes)} {would}"
         )
+        if done.missing_objects:
+            report.note(
+                f"{report.count_of(done.missing_objects, 'object')} of the last snapshot were gone from the store, or "
+                "of another size; this one needs none that is gone. `seglog backup check` names the snapshots that do"
+            )
         for name, why in snapshot.left_out.items():
             report.note(f"left out: {name}: {why}")
         of_ledgers = {ledger.name for ledger in snapshot.ledgers}

@@ -1,12 +1,16 @@
 """A backup holds what each partition was at one moment, once, and a restored partition is that, byte by byte."""
 import os
 import shutil
+import threading
+from itertools import chain
+from pathlib import Path
 
 import pytest
 
 import seglog
-from seglog.archive import log_dir_lines, moments
+from seglog.archive import backup_store, log_dir_lines, moments, stored_objects
 from seglog.backups.pieces import PIECE_BYTES, Piece, PieceStore
+from seglog.backups.repository import Repository
 from seglog.clock import ManualClock
 from seglog.errors import (
     CorruptBackupError,
@@ -25,7 +29,7 @@ from seglog.state import offset_checkpoints
 from seglog.state.checkpoints import parse_offsets_or_none, read_offset_checkpoint
 from seglog.stores.store import LocalStore
 from seglog.upkeep.index_rebuild import rebuild_indexes
-from support.backed_log import CONFIG, NOW, fill
+from support.backed_log import CONFIG, NOW, files, fill
 from support.command import partition_of
 from support.command import seglog as command
 from support.golden import golden_cases
@@ -639,6 +643,75 @@ def test_an_object_that_is_gone_or_shorter_is_found_without_reading(log, data, s
     seglog.backup(data, store, reread=True)       # stores again what the source still has
     assert seglog.BackupStore(store).check(read_data=True).ok
     seglog.restore(store, back)
+
+
+@pytest.mark.parametrize("loss", ["all", "lists", "the files", "one of them", "one is shorter", "of the tail"])
+@pytest.mark.parametrize("grows", [False, True])
+def test_objects_that_are_gone_are_stored_again_by_the_next_run(log, data, store, back, loss, grows):
+    """It said that all was unchanged, and its snapshot lacked the data."""
+    with seglog.open(data / "other-0", config=CONFIG, clock=ManualClock(NOW)) as other:
+        fill(other)
+        with seglog.Queue(data / "jobs", clock=ManualClock(NOW)) as queue:
+            queue.put_many([b"job %d" % n * 100 for n in range(20)])
+            first = seglog.backup(data, store)
+            repository = Repository(store, None, OsFileSystem())
+            pieces = repository.pieces()
+            lists = [piece for part in first.snapshot.parts for piece in part.pieces]
+            of_files = [
+                [piece for file in repository.files(part, pieces) for piece in file.pieces]
+                for part in first.snapshot.parts
+            ]
+            lost = {
+                "all": [*lists, *chain(*of_files)], "lists": lists, "the files": [*chain(*of_files)],
+                "one of them": of_files[1][:1], "one is shorter": of_files[1][:1], "of the tail": of_files[1][-1:],
+            }[loss]
+            if loss == "all":
+                shutil.rmtree(store / "objects")
+                assert {finding.what for finding in seglog.BackupStore(store).check().findings} == {
+                    "the object is gone"}
+                assert seglog.backup(data, store, dry_run=True).missing_objects == 3
+            else:
+                for path in {Path(pieces.path_of(piece.digest)) for piece in lost}:
+                    os.truncate(path, 5) if "shorter" in loss else path.unlink()
+            if grows:
+                fill(other, 3)
+                queue.put(b"later")
+            second = seglog.backup(data, store)
+            assert second.missing_objects == 1 or loss in ("all", "lists", "the files")
+            assert second.missing_objects > 0
+            check = seglog.BackupStore(store).check(read_data=True)
+            assert not [finding for finding in check.findings if second.snapshot.id in finding.snapshots]
+            seglog.restore(store, back)
+            for name in ("orders-0", "other-0"):
+                assert stored(back / name) == stored(data / name)
+            assert files(back / "jobs") == files(data / "jobs")
+            third = seglog.backup(data, store)
+            assert (third.missing_objects, third.stored_objects) == (0, 0)
+
+
+def test_the_command_tells_of_objects_that_were_gone(log, data, store):
+    seglog.backup(data, store)
+    for path in (store / "objects").glob("*/*"):
+        path.unlink()
+    done = command("backup", "create", data, store, "--no-progress", status=0)
+    assert "of the last snapshot were gone from the store" in done.stderr
+    assert "gone" not in command("backup", "create", data, store, "--no-progress", status=0).stderr
+
+
+@pytest.mark.parametrize(("listed_s", "count"), [(3600, 1), (0, 3)])
+def test_one_that_follows_lists_the_objects_once_an_hour(log, data, store, monkeypatch, listed_s, count):
+    listed, runs, stop = [], [], threading.Event()
+    monkeypatch.setattr(stored_objects, "object_files", lambda repository: listed.append(repository) or iter(()))
+    monkeypatch.setattr(backup_store, "_LISTED_S", listed_s)
+
+    def on_run(run):
+        runs.append(run)
+        if len(runs) == 4:
+            stop.set()
+
+    seglog.BackupStore(store).follow(data, every_s=0.001, stop=stop, on_run=on_run)
+    assert len(listed) == count     # the first run needs nothing that is stored
+    assert [run.missing_objects for run in runs] == [0] * 4     # a listing may lack an object
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])

@@ -10,12 +10,16 @@ from seglog.archive.checking import BackupCheck, Progress, check_backups
 from seglog.archive.creating import BackupRun, back_up, backup
 from seglog.archive.forgetting import ForgetRun, PruneRun, forget, prune
 from seglog.archive.restoring import RestoreRun, restore
+from seglog.archive.stored_objects import StoredObjects
 from seglog.backups.manifest import Snapshot
 from seglog.backups.repository import Repository
 from seglog.errors import InvalidArgumentError, SeglogError
 from seglog.fs.files import FileSystem, OsFileSystem
 from seglog.reading.times import Time
 from seglog.stores.open_store import AnyPath
+
+# How often one that follows looks again whether the store still has what it needs.
+_LISTED_S = 3600.0
 
 
 class StopSignal(Protocol):
@@ -94,10 +98,13 @@ class BackupStore:
             raise InvalidArgumentError(f"every_s must be a number of seconds above 0, not {every_s!r}")
         signal = stop or _Never()
         last: Snapshot | None = None
+        objects, listed_s = StoredObjects(self._repository), time.monotonic()
         is_first = True
         while not signal.is_set():
+            if time.monotonic() - listed_s > _LISTED_S:
+                objects, listed_s = StoredObjects(self._repository), time.monotonic()
             try:
-                run = back_up(src, self._repository, following=last, is_followed=not is_first)
+                run = back_up(src, self._repository, following=last, is_followed=not is_first, objects=objects)
             except SeglogError as error:
                 if is_first:
                     raise

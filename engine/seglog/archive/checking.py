@@ -196,6 +196,8 @@ def object_files(repository: Repository) -> Iterator[StoredFile]:
 
 
 def object_directories(repository: Repository) -> Iterator[str]:
+    if not repository.has_objects:
+        return
     for name in repository.store.directories(f"{repository.path}/objects"):
         if len(name) == 2:
             yield f"{repository.path}/objects/{name}"

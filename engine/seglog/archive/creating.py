@@ -8,6 +8,7 @@ from pathlib import Path
 from seglog.archive.ledger_moments import MovingLedger
 from seglog.archive.log_dir_lines import LogDirLines
 from seglog.archive.moments import MovingPartition
+from seglog.archive.stored_objects import StoredObjects
 from seglog.backups.manifest import (
     INLINE_BYTES,
     LOG_DIR_FILES,
@@ -53,6 +54,8 @@ class BackupRun:
                         and `verify` find all damage
     quarantined         {partition: bytes} in quarantine/ of the source, which no backup holds: damaged bytes that a
                         recovery took out of the log
+    missing_objects     objects that the last snapshot needs, and that were gone from the store, or of another size. The
+                        new snapshot needs none of them, unless it was stored again, from what the source has now
     """
 
     snapshot: Snapshot
@@ -63,6 +66,7 @@ class BackupRun:
     is_new: bool = True
     damaged: Mapping[str, str] = field(default_factory=dict)
     quarantined: Mapping[str, int] = field(default_factory=dict)
+    missing_objects: int = 0
 
 
 def backup(
@@ -92,9 +96,10 @@ def backup(
 def back_up(
     src: str | os.PathLike[str], repository: Repository, *, compression: str | None = None, reread: bool = False,
     dry_run: bool = False, progress: Progress | None = None, clock: Clock | None = None,
-    following: Snapshot | None = None, is_followed: bool = False,
+    following: Snapshot | None = None, is_followed: bool = False, objects: StoredObjects | None = None,
 ) -> BackupRun:
-    """As `backup`. `is_followed`: if nothing has changed, return the last snapshot, and make none. `following`: the
+    """As `backup`. `objects`: of the store, as runs before have seen them.
+    `is_followed`: if nothing has changed, return the last snapshot, and make none. `following`: the
     last one that this `follow` made, which is removed if the new one is of the same hour."""
     source = Path(os.path.abspath(src))
     directories = _directories(source)
@@ -105,7 +110,10 @@ def back_up(
             repository.begin(compression)
         is_log_dir = directories != [source]
         with LogDirLines(source if is_log_dir else source.parent) as lines:
-            run = _Run(repository, source, directories, is_log_dir, lines, checked_clock(clock), progress)
+            run = _Run(
+                repository, source, directories, is_log_dir, lines, objects or StoredObjects(repository),
+                checked_clock(clock), progress,
+            )
             done = run.all(reread=reread, dry_run=dry_run, is_followed=is_followed)
         if following is not None and done.is_new and _hour_of(done.snapshot) == _hour_of(following):
             repository.remove_snapshots([following.id])
@@ -121,13 +129,15 @@ class _Run:
 
     def __init__(
         self, repository: Repository, source: Path, directories: list[Path], is_log_dir: bool, lines: LogDirLines,
-        clock: Clock, progress: Progress | None,
+        objects: StoredObjects, clock: Clock, progress: Progress | None,
     ) -> None:
         self.repository = repository
         self.source = source
         self.directories = directories
         self.is_log_dir = is_log_dir
         self._lines = lines
+        self._objects = objects
+        objects.missing.clear()
         self.clock = clock
         self.began_at_ms = clock.now_ms()
         self.read_bytes = 0
@@ -173,6 +183,7 @@ class _Run:
         return BackupRun(
             snapshot, self.read_bytes, pieces.stored, pieces.stored_bytes, self.unchanged, is_new, self.damaged,
             {one.name: size_bytes for one in self.directories if (size_bytes := quarantined_bytes(one))},
+            len(self._objects.missing),
         )
 
     def _last_snapshot(self) -> Snapshot | None:
@@ -192,8 +203,10 @@ class _Run:
         taken_at_ms = self.clock.now_ms()
         is_known = known is not None and known.fingerprint and not reread
         if known is not None and is_known and self._moving(directory).fingerprint() == known.fingerprint:
-            self.unchanged += 1
-            return replace(known, taken_at_ms=taken_at_ms)
+            with suppress(CorruptBackupError):
+                if self._objects.has_all(known, pieces):
+                    self.unchanged += 1
+                    return replace(known, taken_at_ms=taken_at_ms)
         before = self._as_stored(known, pieces)
         moving = self._moving(directory, before, reread=reread)
         found, fingerprint = moving.copy(pieces, self._copied)
@@ -222,14 +235,14 @@ class _Run:
     def _as_stored(
         self, known: SnapshotPartition | SnapshotLedger | None, pieces: PieceStore
     ) -> PartitionBackup | LedgerBackup | None:
-        """What the last snapshot has of a partition, queue or ledger; None if that is damaged: then all is read
-        again."""
+        """What the last snapshot has of a partition, queue or ledger, and the store has still; None if the list is
+        damaged: then all is read again."""
         if known is None:
             return None
         try:
             if isinstance(known, SnapshotLedger):
-                return self.repository.ledger(known, pieces)
-            return self.repository.partition(known, pieces)
+                return self._objects.without_missing(self.repository.ledger(known, pieces), pieces)
+            return self._objects.without_missing(self.repository.partition(known, pieces), pieces)
         except CorruptBackupError:
             return None
 

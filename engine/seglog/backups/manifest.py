@@ -7,7 +7,7 @@
 import base64
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -31,6 +31,8 @@ SNAPSHOT_VERSION = 2
 INLINE_BYTES = 512
 _MODE = 0o666
 _ID = re.compile(r"\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{8}")
+# Behind the digest of a piece comes its size; behind a file's content in base64, nothing.
+_NAMED_PIECE = re.compile(rb'"([0-9a-f]{64})", ?(\d{1,8})\b')
 _METADATA_SNAPSHOT = re.compile(r"\d{20}-\d{10}\.checkpoint")
 _QUORUM_STATE = "quorum-state"
 QUEUE_JOURNAL = "queue.journal"
@@ -380,6 +382,12 @@ def parse_store(raw: bytes, file: str) -> str:
         return str(body["compression"])
 
     return parse_json(raw, STORE_FORMAT, VERSION, file, make, CorruptBackupError)
+
+
+def named_pieces(raw: bytes) -> Iterator[Piece]:
+    """The pieces that a list of files names, which is not parsed otherwise: that takes a hundred times as long."""
+    for digest, size_bytes in _NAMED_PIECE.findall(raw):
+        yield Piece(digest.decode(), int(size_bytes))
 
 
 def in_pieces(raw: bytes) -> list[bytes]:

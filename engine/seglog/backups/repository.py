@@ -100,19 +100,36 @@ class Repository:
         Raises InvalidArgumentError if other things are here, or it compresses otherwise.
         """
         file = f"{self.path}/{STORE_FILE}"
-        if not self.exists:
+        is_new = not self.exists
+        if is_new:
             self.check_place()
+        if is_new or self._lacks_directories():
             self.store.make_directories(f"{self.path}/objects", _FANOUT)
             self.store.make_directories(self.path, ["snapshots"])
             if isinstance(self.store, LocalStore):
                 for directory in ("objects", "snapshots"):
                     self.fs.set_mode(f"{self.path}/{directory}", 0o700)
+        if is_new:
             self.store.write(file, store_to_bytes(compression or "none"))
         if compression not in (None, self.compression):
             raise InvalidArgumentError(
                 f"the objects of this store are compressed by {self.compression}, not by {compression}", file=self.path,
                 hint="leave the option out, or name another store",
             )
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether the place of the objects is there. (A store without directories needs none.)"""
+        return not isinstance(self.store, LocalStore) or os.path.lexists(f"{self.path}/objects")
+
+    def _lacks_directories(self) -> bool:
+        """Whether some were removed, with all that was in them."""
+        if not isinstance(self.store, LocalStore):
+            return False
+        if not self.has_objects or not os.path.lexists(f"{self.path}/snapshots"):
+            return True
+        with refusals("list", self.path):
+            return not set(os.listdir(f"{self.path}/objects")).issuperset(_FANOUT)
 
     def pieces(self, *, dry_run: bool = False, reread: bool = False) -> PieceStore:
         """`dry_run`: its objects are counted, and not stored; the store may be missing. `reread`: as in PieceStore."""
@@ -269,11 +286,11 @@ class Repository:
 
     def partition(self, part: SnapshotPartition, pieces: PieceStore) -> PartitionBackup:
         """The files of a partition. Raises CorruptBackupError, UnsupportedVersionError."""
-        return PartitionBackup.parse(*self._list_of(part, pieces))
+        return PartitionBackup.parse(self.list_of(part, pieces), self._file_of(part, pieces))
 
     def ledger(self, part: SnapshotLedger, pieces: PieceStore) -> LedgerBackup:
         """The files of a queue or ledger. Raises as `partition`."""
-        return LedgerBackup.parse(*self._list_of(part, pieces))
+        return LedgerBackup.parse(self.list_of(part, pieces), self._file_of(part, pieces))
 
     def files(self, part: SnapshotPartition | SnapshotLedger, pieces: PieceStore) -> tuple[BackedFile, ...]:
         """The files of either. Raises as `partition`."""
@@ -281,9 +298,12 @@ class Repository:
             return self.ledger(part, pieces).files
         return self.partition(part, pieces).files
 
-    def _list_of(self, part: SnapshotPartition | SnapshotLedger, pieces: PieceStore) -> tuple[bytes, str]:
-        raw = b"".join(pieces.get_each(part.pieces))
-        return raw, pieces.path_of(part.pieces[0].digest) if part.pieces else self.path
+    def list_of(self, part: SnapshotPartition | SnapshotLedger, pieces: PieceStore) -> bytes:
+        """The bytes of the list of its files. Raises CorruptBackupError, StorageError."""
+        return b"".join(pieces.get_each(part.pieces))
+
+    def _file_of(self, part: SnapshotPartition | SnapshotLedger, pieces: PieceStore) -> str:
+        return pieces.path_of(part.pieces[0].digest) if part.pieces else self.path
 
 
 def file_content(file: BackedFile, pieces: PieceStore) -> bytes:
