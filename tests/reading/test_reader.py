@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import seglog
 from seglog.errors import (
     CorruptRecordError,
     InvalidArgumentError,
@@ -330,3 +331,46 @@ def test_a_reader_of_committed_records_sees_them_and_no_others(case):
         held = {r.offset for b in p.batches(isolation="read_committed") if not b.is_control for r in b}
         assert held == set(expected)
         assert offsets(p.read(2**40, on_out_of_range="latest", isolation="read_committed")) == []
+
+
+# --- damage below what is asked for --------------------------------------------------------------
+
+
+@pytest.fixture(params=["checksum", "size"])
+def damaged_below(tmp_path, request):
+    """Batches of one record each at 0…9; the fourth is damaged, without an index entry behind it."""
+    with seglog.open(tmp_path / "orders-0") as log:
+        for n in range(10):
+            log.append(b"%d" % n)
+        position = log.find_offset(3)[1].position
+    path = tmp_path / f"orders-0/{0:020}.log"
+    raw = bytearray(path.read_bytes())
+    raw[position + (66 if request.param == "checksum" else 8)] ^= 0x40
+    path.write_bytes(raw)
+    return tmp_path / "orders-0"
+
+
+@pytest.mark.parametrize("start", [4, 9, 10])
+def test_a_read_begins_behind_damage_below_its_start(damaged_below, start):
+    """Red: CorruptRecordError at offset 3. Kafka's translateOffset looks at headers only."""
+    with seglog.open_partition(damaged_below) as log:
+        assert [record.offset for record in log.read(start)] == list(range(start, 10))
+        skipping = log.read(start, on_corrupt="skip")
+        assert [record.offset for record in skipping] == list(range(start, 10))
+        assert list(skipping.lost) == []
+        assert log.log_end_offset == 10
+        assert start == 10 or log[start].offset == start
+        assert [record.offset for record in log.tail(10 - start)] == list(range(start, 10))
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_a_read_still_stops_at_damage_from_its_start_on(damaged_below, start):
+    with seglog.open_partition(damaged_below) as log:
+        with pytest.raises(CorruptRecordError) as caught:
+            list(log.read(start))
+        assert caught.value.offset == 3
+        with pytest.raises(CorruptRecordError):
+            log[3]
+        skipping = log.read(start, on_corrupt="skip")
+        assert [record.offset for record in skipping] == [n for n in range(start, 10) if n != 3]
+        assert [(lost.first_offset, lost.last_offset) for lost in skipping.lost] == [(3, 3)]

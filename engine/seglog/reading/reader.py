@@ -326,6 +326,7 @@ class LogReader(LogLookup):
         if stop is not None and first >= stop:
             return      # an empty range inside a batch does not hold the batch
         before, gaps = None, None
+        on_lost = None if on_lost is None else _from(first, on_lost)
         for segment in extent.segments_from(first):
             if on_lost is not None and before is not None:
                 gaps = gaps or _gap_finder(self, extent)
@@ -336,8 +337,12 @@ class LogReader(LogLookup):
             if stop is not None and segment.base_offset >= stop:
                 return
             try:        # (not with gone_is_out_of_range: two of these take a tenth of the time of a one-record read)
-                found = segment.find_offset(first) if on_lost is None and first > segment.base_offset else None
-                position = found.position if found else 0
+                position = 0
+                if on_lost is None and first > segment.base_offset:
+                    found = segment.find_offset(first)
+                    if found is None:
+                        continue
+                    position = found.position
                 for table in segment.tables(position, check_crc=check_crc, on_lost=on_lost):
                     if stop is not None and len(table) and first_offset_of(table[0]) >= stop:
                         return
@@ -347,6 +352,15 @@ class LogReader(LogLookup):
                         return      # what follows, even damage, is past what was asked for
             except (OffsetOutOfRangeError, StorageError) as error:
                 raise self._if_gone(max(first, segment.base_offset), error) from error
+
+
+def _from(first: int, on_lost: OnLost) -> OnLost:
+    """Leave out damage below the first offset that was asked for."""
+    def tell(lost: LostRange) -> None:
+        if lost.last_offset < 0 or lost.last_offset >= first:
+            on_lost(lost)
+
+    return tell
 
 
 def _get(log: LogReader, offset: int) -> Record:

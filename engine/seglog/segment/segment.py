@@ -423,8 +423,13 @@ class Segment(QuickSegment):
     def _lost_to_the_end(self, lost: LostRange, end_offset: int) -> LostRange:
         """The range with its last offset, as far as that is known: no batch follows it in the segment, but the headers
         in it may be whole, as the log end offset counts them; else the next segment says where this one ended."""
+        stop = self.base_offset
         try:
-            stop = self.next_offset
+            if self.published is not None:
+                stop = self.published.at.next_offset
+            else:
+                for table in self.tables(self.position_near(2**63 - 1), check_crc=False):
+                    stop = table[-1].last_offset + 1
         except CorruptRecordError:
             stop = -1
         if not lost.first_offset < stop <= end_offset:
@@ -453,11 +458,20 @@ class Segment(QuickSegment):
         if self.published is not None:
             return self.published.at.next_offset
         if self._next_offset is None:
-            next_offset = self.base_offset
-            for table in self.tables(self.position_near(2**63 - 1), check_crc=False):
-                next_offset = table[-1].last_offset + 1
-            self._next_offset = next_offset
+            self._next_offset, _ = self._walk_to_end()
         return self._next_offset
+
+    def _walk_to_end(self) -> tuple[int, int]:
+        """The offset and the position behind the last batch, by headers. Damage that whole batches follow hides
+        neither."""
+        next_offset, position = self.base_offset, self.position_near(2**63 - 1)
+        lost: list[LostRange] = []
+        passed = 0
+        for table in self.tables(position, check_crc=False, on_lost=lost.append):
+            next_offset, position, passed = table[-1].last_offset + 1, table.end, len(lost)
+        if len(lost) > passed:
+            raise _is_lost(lost[-1])
+        return next_offset, position
 
     # --- one record --------------------------------------------------------------------------
 
@@ -472,14 +486,21 @@ class Segment(QuickSegment):
     def find_offset(self, target: int) -> BatchPosition | None:
         """Find the first batch whose last offset is at or above `target`; None past the end.
 
-        Kafka's LogSegment.translateOffset. The batch may begin above the target (a gap left by compaction).
+        Kafka's LogSegment.translateOffset. The batch may begin above the target (a gap left by compaction). Damage
+        below the target is passed over, as Kafka's does, which looks at no checksum there; CorruptRecordError if the
+        target may be in damage.
         """
         target = within_int64(target)
-        for table in self.tables(self.position_near(target)):
+        lost: list[LostRange] = []
+        for table in self.tables(self.position_near(target), on_lost=lost.append):
+            if lost and target <= lost[-1].last_offset:
+                break
             found = table.find_offset(target)
             if found >= 0:
                 batch = table[found]
                 return BatchPosition(batch.last_offset, batch.position, batch.size_bytes)
+        if lost and (lost[-1].last_offset < 0 or target <= lost[-1].last_offset):
+            raise _is_lost(lost[-1])
         return None
 
     def locate(self, target: int) -> tuple[SegmentFiles, BatchPosition | None]:
@@ -500,10 +521,7 @@ class Segment(QuickSegment):
         if not self.is_last:
             return self.size_bytes
         if self._end_position is None:
-            position = self.position_near(2**63 - 1)
-            for table in self.tables(position, check_crc=False):
-                position = table.end
-            self._end_position = position
+            _, self._end_position = self._walk_to_end()
         return self._end_position
 
     def position_near(self, target: int) -> int:
@@ -650,6 +668,10 @@ def _new_tag_defaults() -> "TagDefaults":
     from seglog.segment.tag_defaults import TagDefaults
 
     return TagDefaults()
+
+
+def _is_lost(lost: LostRange) -> CorruptRecordError:
+    return CorruptRecordError(lost.reason, file=lost.file, position=lost.position, offset=lost.first_offset)
 
 
 def _inode_of(path: Path) -> int | None:
