@@ -97,6 +97,21 @@ _MEANT = {
     "run": "serve", "broker": "serve", "jobs": "queue", "settings": "config", "version": "--version",
 }
 
+# The same for options: the first of these that the command has.
+_MEANT_OPTIONS = {
+    "--compression": ["--codec"], "--compress": ["--codec"], "--recompress": ["--codec"],
+    "--format": ["--to"], "--magic": ["--to"], "--target-format": ["--to"],
+    "--from-time": ["--since"], "--start-time": ["--since"], "--after": ["--since"],
+    "--to-time": ["--until"], "--end-time": ["--until"], "--before": ["--until"],
+    "--start": ["--from-offset"], "--offset": ["--from-offset"], "--start-offset": ["--from-offset"],
+    "--end": ["--to-offset"], "--end-offset": ["--to-offset"],
+    "--max-messages": ["--limit"], "--count": ["--limit"], "--lines": ["--tail", "--limit"],
+    "--yes": ["--apply"], "--force": ["--apply"], "--execute": ["--apply"],
+    "--output": ["--out", "--into"], "--target": ["--out", "--into"],
+    "--port": ["--listen"], "--host": ["--listen"], "--bind": ["--listen"],
+    "--retention-ms": ["--config"], "--retention-bytes": ["--config"], "--set": ["--config"],
+}
+
 _NAME_WIDTH = max(map(len, COMMANDS))       # so that all groups have the same columns
 
 # Modules whose names differ from their commands: report.py holds the printing that all commands share.
@@ -162,7 +177,12 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep what was typed: a dry run ends with the command that acts (report.applying)."""
         ctx.meta[report.TYPED] = list(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as e:
+            near = _option_like(e.option_name, [name for one in self.get_params(ctx) for name in one.opts])
+            hint = f": did you mean {near}?" if near else ""
+            raise click.UsageError(f"no such option {e.option_name}{hint}", ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options, then those that every command has."""
@@ -242,6 +262,26 @@ def _with_nearest(
     if not near:
         return error
     return click.UsageError(f"{error.message.rstrip('.')}: did you mean '{above}{near[0]}'?", ctx)
+
+
+# Below this likeness of two names one is no typing error for the other: `--topic` is 0.62 like `--metrics`.
+_LIKE = 0.75
+
+
+def _option_like(given: str, options: Sequence[str]) -> str | None:
+    """The option that was meant: by its meaning, else by its letters, if it is near."""
+    import difflib
+
+    for name in _MEANT_OPTIONS.get(given, ()):
+        if name in options:
+            return name
+    # Without dashes, which all have.
+    named = {option.lstrip("-"): option for option in options if option.startswith("--")}
+    bare = given.lstrip("-")
+    near = difflib.get_close_matches(bare, named, 1, _LIKE)
+    # A part of its words, such as --limit for --limit-records.
+    near = near or [name for name in named if len(name) > 2 and set(name.split("-")) < set(bare.split("-"))]
+    return named[near[0]] if near else None
 
 
 class CommandGroup(click.Group):

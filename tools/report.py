@@ -332,7 +332,8 @@ _OPTIONS = (
 
 
 def as_options(hint: str) -> str:
-    """Return the hint with options of commands in place of arguments."""
+    """Return the hint with options of commands in place of arguments, and without what only a program can do."""
+    hint = hint.partition("; in a program, ")[0]
     for pattern, option in _OPTIONS:
         hint = re.sub(pattern, option, hint)
     return hint

@@ -1,5 +1,7 @@
 """`seglog serve`: let Kafka clients use a log dir."""
+import difflib
 import gc
+import os
 import ssl
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,12 +13,17 @@ from click.core import ParameterSource
 
 from seglog.config import Fsync
 from seglog.errors import InvalidArgumentError
+from seglog.format import names
 from seglog.opening import serve
 
 from . import report
 from .cli import Command
 from .end_by_signal import EndBySignal
 from .options import PATH, ConfigType, json_option
+
+_OF_A_LOG_DIR = (names.META_PROPERTIES, names.SERVER_LOCK)
+# From this likeness of two names on, one may be a typing error for the other.
+_LIKE = 0.75
 
 _Wanted = tuple[int | None, Mapping[str, object]]
 
@@ -119,17 +126,31 @@ def command(
                     directory=str(directory), created=is_new, http=server.http_address)
                 sys.stdout.flush()      # a pipe would buffer it until the server ends
             else:
+                if is_new:      # a mistyped name would be an empty server, and nobody would know why
+                    click.echo(f"created {server.path}, a new, empty log dir{_beside(Path(server.path))}")
                 listeners = server.listeners
                 for name, address in listeners.items():
                     click.echo(f"listening on {address}" + (f" ({name})" if len(listeners) > 1 else ""))
                 if server.http_address:
                     click.echo(f"web page at http://{server.http_address}/, metrics at /metrics")
-                if is_new:      # a mistyped name would be an empty server, and nobody would know why
-                    click.echo(f"created {server.path}, which did not exist")
             # The objects of the start stay: the collector need not look at them again and again, 25 ms each time.
             gc.freeze()
             end.wait()
     return 0
+
+
+def _beside(created: Path) -> str:
+    """The log dir beside a new one that may have been meant."""
+    near = difflib.get_close_matches(created.name, os.listdir(created.parent), 2, _LIKE)
+    meant = next((path for name in near if (path := created.with_name(name)) != created and _is_log_dir(path)), None)
+    return "" if meant is None else f"; did you mean {meant}?"
+
+
+def _is_log_dir(path: Path) -> bool:
+    try:
+        return any(name in _OF_A_LOG_DIR or names.parse_partition_dir(name) is not None for name in os.listdir(path))
+    except OSError:
+        return False
 
 
 def _users(path: Path) -> dict[str, str]:

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from seglog import errors
 from seglog.tools import cli, report
+from support.command import seglog
 
 HEAVY = (
     "numpy", "pyarrow", "pyspark", "google.protobuf", "lz4", "cramjam", "isal", "backports.zstd", "compression.zstd",
@@ -612,3 +613,17 @@ def test_what_is_no_number_is_said_in_our_words(tmp_path, arguments, words):
     at = [options.pop(0)] if command == "spark" else []
     result = CliRunner().invoke(cli.cli, [command, *at, str(tmp_path), *options])
     assert (result.exit_code, three_lines(result)[0].partition(": ")[2].partition(": ")[2]) == (2, f"{words} [usage]")
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["convert", "x", "y", "--compression", "zstd"], "no such option --compression: did you mean --codec?"),
+    (["dump", "x", "--from-time", "-2h"], "no such option --from-time: did you mean --since?"),
+    (["dump", "x", "--from-ofset", "3"], "no such option --from-ofset: did you mean --from-offset?"),
+    (["prune", "x", "--yes"], "no such option --yes: did you mean --apply?"),
+    (["restore", "x", "y", "--only-topic", "z"], "no such option --only-topic: did you mean --topic?"),
+    (["verify", "x", "--sort", "z"], "no such option --sort"),
+    (["du", "x", "--topic", "z"], "no such option --topic"),
+])
+def test_a_wrong_option_leads_to_the_one_that_was_meant_or_to_none(arguments, words):
+    """Red: `--compression` led to `--no-progress`, `--topic` to `--metrics`."""
+    assert seglog(*arguments, status=2).stderr.splitlines()[0] == f"error: {words} [usage]"

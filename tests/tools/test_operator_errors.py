@@ -64,7 +64,8 @@ def test_a_broker_that_runs_has_to_be_stopped(logs, monkeypatch, arguments):
         assert f"  try: {STOP_IT}; what only reads works beside it" in result.stderr
         assert seglog_json(*arguments, status=5)[-1]["fix"].startswith(STOP_IT)
     with held_by("writer", logs / ".lock"):
-        assert last_line(*arguments, status=5).startswith("  try: stop that process, and run the same command again")
+        # Red: and what a program may do, attach=True.
+        assert last_line(*arguments, status=5) == "  try: stop that process, and run the same command again"
 
 
 def test_a_program_is_told_to_stop_the_broker_too(logs):

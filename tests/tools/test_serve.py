@@ -99,13 +99,19 @@ def test_a_log_dir_that_it_creates_is_named(tmp_path):
         with ServeProcess(tmp_path / "nosuch", "--listen", "127.0.0.1:0") as server:
             assert server.told["created"] is created
     command = [*SERVE, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-    for directory, words in (("other", [f"created {tmp_path / 'other'}, which did not exist\n"]), ("nosuch", [])):
+    new = "a new, empty log dir"
+    for directory, words in (
+        ("other", f"created {tmp_path / 'other'}, {new}\n"), ("nosuch", None),
+        ("nosuhc", f"created {tmp_path / 'nosuhc'}, {new}; did you mean {tmp_path / 'nosuch'}?\n"),
+    ):
         with subprocess.Popen([*command, directory], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as child:
+            if words is not None:
+                assert child.stdout.readline() == words
             first, second = child.stdout.readline(), child.stdout.readline()
             assert first.startswith("listening on 127.0.0.1:")
             assert second.startswith("web page at ")
             child.terminate()
-            assert child.stdout.readlines() == words
+            assert child.stdout.readlines() == []
 
 
 def partitions_of(server):
