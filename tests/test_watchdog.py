@@ -12,6 +12,17 @@ def hangs_here():
 def test_that_hangs():
     hangs_here()
 """
+GOES_ON = """
+import time
+from support import watchdog
+def hangs_here():
+    for _ in range(15):
+        time.sleep(0.1)
+        watchdog.goes_on()
+def test_that_goes_on(monkeypatch):
+    monkeypatch.setattr(watchdog, "AGAIN_S", 0)
+    hangs_here()
+"""
 CONFTEST = """
 from support.watchdog import Watchdog
 def pytest_configure(config):
@@ -19,9 +30,10 @@ def pytest_configure(config):
 """
 
 
-@pytest.mark.parametrize(("seconds", "is_told"), [(0.2, True), (60, False)])
-def test_where_a_test_hangs_is_told(tmp_path, monkeypatch, seconds, is_told):
-    (tmp_path / "test_it.py").write_text(HANGS)
+@pytest.mark.parametrize(("test", "seconds", "is_told"), [
+    (HANGS, 0.2, True), (HANGS, 60, False), (GOES_ON, 1, False)])
+def test_where_a_test_hangs_is_told(tmp_path, monkeypatch, test, seconds, is_told):
+    (tmp_path / "test_it.py").write_text(test)
     (tmp_path / "conftest.py").write_text(CONFTEST.format(seconds=seconds))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     done = subprocess.run(
