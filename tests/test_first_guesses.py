@@ -10,6 +10,7 @@ import seglog.aio
 import seglog.pulsar
 from seglog.clock import ManualClock, SystemClock
 from seglog.errors import InvalidArgumentError, LeaseLostError, OffsetOutOfRangeError, SeglogError
+from seglog.fs.files import OsFileSystem
 from seglog.tools import cli
 from support.command import seglog as seglog_command
 
@@ -316,6 +317,22 @@ def test_what_is_no_clock_is_refused_before_anything_is_made(tmp_path, wrong):
     ):
         with pytest.raises(InvalidArgumentError, match=r"a clock must have now_ms\(\) and monotonic_ns\(\), "):
             opened(path, clock=wrong)
+        assert not path.exists()
+
+
+@pytest.mark.parametrize("wrong", [1, 0, "local", OsFileSystem])
+def test_what_is_no_file_system_is_refused_before_anything_is_made(tmp_path, wrong):
+    """Red: AttributeError: 'int' object has no attribute 'mkdir'."""
+    with seglog.open(tmp_path / "data/orders-0") as log:
+        log.append(b"one")
+    path = tmp_path / "new-0"
+    for opened in (
+        seglog.open, seglog.open_dir, seglog.Queue, seglog.pulsar.ManagedLedger,
+        lambda path, fs: seglog.backup(tmp_path / "data", path, fs=fs),
+        lambda path, fs: seglog.recover(tmp_path / "data/orders-0", path, mode="quarantine", fs=fs),
+    ):
+        with pytest.raises(InvalidArgumentError, match=r"fs must be a seglog\.fs\.files\.FileSystem, "):
+            opened(path, fs=wrong)
         assert not path.exists()
 
 

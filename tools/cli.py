@@ -295,8 +295,9 @@ class CommandGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as e:
-            # `seglog backup LOGDIR STORE`
-            otherwise = ["create"] if "create" in self.commands and os.path.exists(args[0]) else []
+            # `seglog backup LOGDIR STORE`, `seglog cursors data/orders-0`
+            first = [name for name in ("create", "ls") if name in self.commands]
+            otherwise = first[:1] if os.path.exists(args[0]) else []
             raise _with_nearest(e, ctx, args[0], self.commands, f"{ctx.info_name} ", otherwise) from None
 
     def get_short_help_str(self, limit: int = 0) -> str:

@@ -29,7 +29,7 @@ _SUFFIXES = tuple(_READ_AS)
 
 
 def show_indexes(
-    paths: Sequence[Path], settings: Mapping[str, object], *, no_progress: bool, as_json: bool
+    paths: Sequence[Path], settings: Mapping[str, object], *, topics: Sequence[str], no_progress: bool, as_json: bool
 ) -> int:
     """Check the index files, list them, and return the exit status, as `seglog verify` does.
 
@@ -37,7 +37,7 @@ def show_indexes(
     """
     files = clean = 0
     found: list[Finding] = []
-    places = EachPlace(paths, as_json=as_json)
+    places = EachPlace(paths, as_json=as_json, topics=topics)
     with places.progress("checking", enabled=not no_progress) as progress:
         for place in places:
             with places.reading(place):

@@ -24,7 +24,7 @@ from seglog.segment.time_ranges import time_ranges_path
 from . import report
 from .cli import Command
 from .each_place import EachPlace
-from .options import json_option, metrics_option, readable_paths_argument, store_option
+from .options import json_option, metrics_option, readable_paths_argument, store_option, topic_option
 from .targets import Place
 from .textfile import Gauge, write_textfile
 
@@ -132,11 +132,13 @@ def _first_offset(table: BatchTable, segment: Segment) -> int:
 
 @click.command(cls=Command, only_reads=True)
 @readable_paths_argument
+@topic_option
 @metrics_option
 @store_option
 @json_option
 def command(
-    paths: Sequence[Path | str], metrics_file: Path | None, store_options: Sequence[tuple[str, str]], as_json: bool
+    paths: Sequence[Path | str], topics: Sequence[str], metrics_file: Path | None,
+    store_options: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
     """Show what PATH holds: records, bytes of .log files, offsets, times, and the bytes in each record format.
 
@@ -145,7 +147,7 @@ def command(
     only opening compressed messages would tell. If one of several partitions cannot be read, it is reported and the
     others are listed: status 7.
     """
-    places = EachPlace(paths, as_json=as_json, marked=True, store_options=dict(store_options))
+    places = EachPlace(paths, as_json=as_json, marked=True, store_options=dict(store_options), topics=topics)
     total = Totals()
     rows: list[list[str]] = []
     measured: list[tuple[dict[str, str], Totals, int, int]] = []

@@ -187,9 +187,16 @@ def config_option(function: F) -> F:
     )(function)
 
 
+def _collected(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
+    if file is not None and file.suffix != ".prom":
+        raise click.BadParameter(f"{str(file)!r} does not end in .prom: the collector would never read it", ctx, param)
+    return file
+
+
 def metrics_option(function: F) -> F:
     return click.option(
         "--metrics", "metrics_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        callback=_collected,
         help="Also write figures to FILE (replaced in one step), for the textfile collector of Prometheus's node "
         "exporter: its name must end in .prom.",
     )(function)

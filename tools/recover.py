@@ -101,7 +101,9 @@ def _recover_all(
     wanted = [place for place in places if place.name in partitions or (not partitions and not _is_metadata(place))]
     missing = set(partitions).difference(place.name for place in wanted)
     if missing:
-        raise NotALogError(f"no partition {', '.join(sorted(missing))} in the log dir", file=src)
+        raise NotALogError(
+            f"no partition {', '.join(sorted(missing))} in the log dir", file=src, hint="`seglog ls` lists what is here"
+        )
     done: list[Recovery] = []
     replicas = _replicas(sources, [place.directory for place in wanted])
     for place, has_it in zip(wanted, replicas, strict=True):

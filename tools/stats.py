@@ -16,7 +16,15 @@ from . import records as lines
 from . import report, terminal
 from .cli import Command
 from .each_place import EachPlace, PlacesProgress
-from .options import TimeType, config_option, json_option, progress_option, readable_paths_argument, store_option
+from .options import (
+    TimeType,
+    config_option,
+    json_option,
+    progress_option,
+    readable_paths_argument,
+    store_option,
+    topic_option,
+)
 from .survey import Survey
 from .targets import Place
 from .topic_config import COMPACTION, RETENTION, TopicConfig
@@ -30,6 +38,7 @@ _DRAWN_WIDTH = 80       # with --full
 
 @click.command(cls=Command, only_reads=True)
 @readable_paths_argument
+@topic_option
 @click.option("--now", "now_ms", type=TimeType(), help="The current time to use when looking for future timestamps.")
 @click.option("--timestamps", "only_times", is_flag=True,
               help="Show only when retention.ms (from --config, kept with the log, or in the cluster's metadata) "
@@ -42,7 +51,7 @@ _DRAWN_WIDTH = 80       # with --full
 @store_option
 @json_option
 def command(
-    paths: Sequence[Path | str], now_ms: int | None, only_times: bool, only_compaction: bool,
+    paths: Sequence[Path | str], topics: Sequence[str], now_ms: int | None, only_times: bool, only_compaction: bool,
     settings: Sequence[tuple[str, str]], no_progress: bool, store_options: Sequence[tuple[str, str]], as_json: bool,
 ) -> int:
     """Show batch sizes, codecs and what they save, timestamp disorder, index density, transactions, producers, and
@@ -54,7 +63,7 @@ def command(
         raise click.UsageError("pass only one of --timestamps and --compaction")
     damaged = False
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    places = EachPlace(paths, as_json=as_json, store_options=dict(store_options))
+    places = EachPlace(paths, as_json=as_json, store_options=dict(store_options), topics=topics)
     config = TopicConfig(settings, COMPACTION if only_compaction else RETENTION)
     with places.progress("reading", enabled=not no_progress) as progress:
         for n, place in enumerate(places):

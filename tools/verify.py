@@ -17,10 +17,18 @@ from seglog.verification.verify import LEVELS
 
 from . import report as say
 from .cli import Command
-from .each_place import EachPlace
+from .each_place import EachPlace, of_topics
 from .findings import check, finding_text, fixes, has_unreadable, print_finding
 from .losses import RecoveryLosses, losses_of, with_advice
-from .options import NumberType, config_option, json_option, metrics_option, paths_argument, progress_option
+from .options import (
+    NumberType,
+    config_option,
+    json_option,
+    metrics_option,
+    paths_argument,
+    progress_option,
+    topic_option,
+)
 from .start_retention import StartRetention
 from .targets import Place, log_dirs
 from .textfile import Gauge, write_textfile
@@ -44,6 +52,7 @@ class _Row(NamedTuple):
 
 @click.command(cls=Command, only_reads=True)
 @paths_argument
+@topic_option
 @click.option(
     "--level", type=click.Choice(LEVELS), default="crc", show_default=True,
     help="headers: only batch headers; crc: also every checksum; deep: also every record, decompressed.",
@@ -73,8 +82,9 @@ class _Row(NamedTuple):
 @progress_option
 @json_option
 def command(
-    paths: Sequence[Path], level: str, indexes: bool, witness: bool, witness_every: int | None, only_summary: bool,
-    shows_all: bool, metrics_file: Path | None, settings: Sequence[tuple[str, str]], no_progress: bool, as_json: bool,
+    paths: Sequence[Path], topics: Sequence[str], level: str, indexes: bool, witness: bool, witness_every: int | None,
+    only_summary: bool, shows_all: bool, metrics_file: Path | None, settings: Sequence[tuple[str, str]],
+    no_progress: bool, as_json: bool,
 ) -> int:
     """Check PATH against its checksums, its indexes, its checkpoints and itself. Changes nothing.
 
@@ -93,10 +103,10 @@ def command(
             raise click.UsageError("--indexes lists index files: leave out --summary and --metrics")
         from .index_files import show_indexes  # the rebuilding of indexes comes with it
 
-        return show_indexes(paths, dict(settings), no_progress=no_progress, as_json=as_json)
+        return show_indexes(paths, dict(settings), topics=topics, no_progress=no_progress, as_json=as_json)
     began = time.monotonic()
     total = Report(path=", ".join(map(str, paths)), level=level)
-    places = EachPlace(paths, as_json=as_json)
+    places = EachPlace(paths, as_json=as_json, topics=topics)
     commits = _commits(places)
     retention = StartRetention(dict(settings))
     report: Report | None = None
@@ -126,7 +136,7 @@ def command(
                                        **({} if deletion is None else {"retention_deletes": deletion.fields()}))
                 elif not only_summary:
                     print("\n".join(_text(place, report, None if shows_all else _FOLD)))
-        for place, finding in _missing(paths):
+        for place, finding in _missing(paths, topics):
             report = Report(str(place.directory), level, findings=[finding])
             rows.append(_Row(place, report, None))
             _add(total, report)
@@ -188,13 +198,15 @@ def _beyond_end(place: Place, log_end_offset: int, committed: Mapping[str, int])
     return commit_beyond_end(place.directory, log_end_offset, committed)
 
 
-def _missing(paths: Iterable[Path]) -> Iterable[tuple[Place, Finding]]:
+def _missing(paths: Iterable[Path], topics: Sequence[str]) -> Iterable[tuple[Place, Finding]]:
     for path in paths:
         for log_dir in log_dirs(path):
             from seglog.verification.disk_check import missing_partitions  # it loads the records of Kafka's metadata
 
             for finding in missing_partitions(log_dir).values():
-                yield Place(Path(finding.file), in_log_dir=True), finding
+                place = Place(Path(finding.file), in_log_dir=True)
+                if not topics or of_topics([place], topics):
+                    yield place, finding
 
 
 def _add(total: Report, report: Report) -> None:

@@ -357,3 +357,14 @@ def test_a_referred_schema_that_cannot_be_read_is_the_one_that_is_named(tmp_path
     with pytest.raises(InvalidArgumentError) as error:
         read(orders, None)
     assert error.value.offset == 1
+
+
+def test_a_file_in_place_of_a_folder_of_schemas_is_called_a_file(tmp_path):
+    """Red: no such directory."""
+    file = tmp_path / "order.avsc"
+    file.write_text("{}")
+    with pytest.raises(InvalidArgumentError, match="schemas: a file, not a directory") as refused:
+        source_of(file)
+    assert "a folder of .avsc or .proto files" in refused.value.hint
+    with pytest.raises(InvalidArgumentError, match="schemas: no such directory"):
+        source_of(tmp_path / "nosuch")

@@ -627,3 +627,19 @@ def test_what_is_no_number_is_said_in_our_words(tmp_path, arguments, words):
 def test_a_wrong_option_leads_to_the_one_that_was_meant_or_to_none(arguments, words):
     """Red: `--compression` led to `--no-progress`, `--topic` to `--metrics`."""
     assert seglog(*arguments, status=2).stderr.splitlines()[0] == f"error: {words} [usage]"
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["mirror", "data", "copy-0"], "pass one of them, such as {data}/orders-0"),
+    (["recover", "data", "--mode", "truncate", "--partition", "bills-0"], "`seglog ls` lists what is here"),
+])
+def test_the_hint_of_a_log_dir_in_place_of_a_partition_names_one(tmp_path, monkeypatch, arguments, words):
+    """Red: pass the log dir above it."""
+    (tmp_path / "data/orders-0").mkdir(parents=True)
+    (tmp_path / "data/orders-0" / f"{0:020}.log").touch()
+    monkeypatch.chdir(tmp_path)
+    assert words.format(data="data") in seglog(*arguments, status=4).stderr
+
+
+def test_a_path_in_place_of_a_command_below_a_group_leads_to_one(tmp_path):
+    assert "did you mean 'cursors ls'?" in seglog("cursors", tmp_path, status=2).stderr

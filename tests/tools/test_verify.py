@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+import seglog as engine
 from seglog import open_partition
 from support.command import partition_of, seglog, seglog_json
 from support.golden import golden_cases, unpack
@@ -183,3 +184,24 @@ def test_faults_of_many_segments_are_each_named_or_counted_in_as_many_lines_for_
     assert "  and 50 more [index_corrupt]: --all shows them" in lines
     assert any(line.startswith("1 error, 62 warnings") for line in lines)
     assert len(seglog("verify", path, "--all", status=1).stdout.splitlines()) == 1 + 2 * 63 + 1 + 3
+
+
+@pytest.mark.parametrize("command", ["verify", "ls", "stats"])
+def test_topics_of_a_log_dir_are_chosen_as_for_dump(tmp_path, command):
+    """Red: no such option --topic."""
+    with engine.open_dir(tmp_path / "data") as log_dir:
+        for topic, partition in (("orders", 0), ("orders", 1), ("bills", 0), ("gone", 0)):
+            log_dir.log(topic, partition).append(b"one")
+    shutil.rmtree(tmp_path / "data/gone-0")
+    lines = seglog_json(command, tmp_path / "data", "--topic", "ord*")
+    assert {line["partition"] for line in lines if line["type"] in ("partition", "stats")} == {"orders-0", "orders-1"}
+    told = seglog(command, tmp_path / "data", "--topic", "nope", status=4).stderr
+    assert "no partition of a topic that matches 'nope'" in told
+
+
+def test_figures_are_written_where_the_collector_reads_them(tmp_path):
+    """Red: it never reads a file with another ending."""
+    shutil.copytree(partition_of(unpack("kafka") / "cases/v2-none-ct-k411"), tmp_path / "orders-0")
+    told = seglog("verify", tmp_path / "orders-0", "--metrics", tmp_path / "x.txt", status=2).stderr
+    assert "does not end in .prom" in told
+    assert not (tmp_path / "x.txt").exists()

@@ -14,7 +14,7 @@ from seglog.archive.stored_objects import StoredObjects
 from seglog.backups.manifest import Snapshot
 from seglog.backups.repository import Repository
 from seglog.errors import InvalidArgumentError, SeglogError
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.reading.times import Time
 from seglog.stores.open_store import AnyPath
 
@@ -64,7 +64,7 @@ class BackupStore:
         """Raises InvalidArgumentError for a URL or an option that no store knows. Nothing is accessed yet."""
         self._store = store
         self._options = options
-        self._fs = fs or OsFileSystem()
+        self._fs = checked_fs(fs)
         self._repository = Repository(store, options, self._fs)
 
     def __repr__(self) -> str:

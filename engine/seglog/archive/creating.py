@@ -26,7 +26,7 @@ from seglog.clock import Clock, checked_clock
 from seglog.errors import CorruptBackupError, InvalidArgumentError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.directory_kinds import has_ledgers, refuse_mixed
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import missing, refusals
 from seglog.state.quarantine import quarantined_bytes
@@ -87,7 +87,7 @@ def backup(
     Raises LogLockedError if another run changes the store, InvalidArgumentError, NotALogError if there is no log,
     StorageError. Nothing of a run that fails can be seen; the next one finds what it has stored.
     """
-    repository = Repository(store, options, fs or OsFileSystem())
+    repository = Repository(store, options, checked_fs(fs))
     return back_up(
         src, repository, compression=compression, reread=reread, dry_run=dry_run, progress=progress, clock=clock
     )

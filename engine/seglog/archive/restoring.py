@@ -30,7 +30,7 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.fs.aside import make_directories, write_atomically
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.lock import lock_log_dir, lock_partition
 from seglog.fs.mapping import read_file
 from seglog.fs.staging import Staging, remove_beside_leftovers, remove_leftovers
@@ -105,7 +105,7 @@ def restore(
     another run goes on with it.
     """
     target = Path(os.path.abspath(dst))
-    fs = fs or OsFileSystem()
+    fs = checked_fs(fs)
     checked = checked_config(config, "never", 0)
     end = _until(until, until_offset, is_chosen=bool(topics or partitions))
     repository = Repository(store, options, fs)

@@ -41,7 +41,7 @@ from seglog.format.conversion_profile import TO_TAGGED, Aborted, Profile, versio
 from seglog.format.dialect import KAFKA, TAGGED
 from seglog.format.directory_kinds import LEDGERS_HINT, DirectoryKind, refuse_other_kind
 from seglog.fs.aside import make_directories
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, lock_log_dir
 from seglog.fs.partition_locks import holder_of, names_of
 from seglog.fs.refusals import refusals
@@ -209,7 +209,7 @@ def plan_from_options(
         refuse_locked(source_path)
     with Partition(source_path, config=options.log_config()) as source:
         return make_plan(
-            source, target, options.to, profile, fs or OsFileSystem(), run, progress, options.allow_lossy, replace,
+            source, target, options.to, profile, checked_fs(fs), run, progress, options.allow_lossy, replace,
             options.proof_every,
         )
 

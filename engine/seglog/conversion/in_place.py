@@ -20,7 +20,7 @@ from seglog.conversion.resumption import Resumption
 from seglog.errors import InvalidArgumentError, NotALogError, StorageError, UnfinishedChangeError
 from seglog.format import names
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, OsFileSystem, checked_fs
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.partition_locks import lock_alone, names_of
 from seglog.fs.staging import (
@@ -63,7 +63,7 @@ def plan_in_place(
     Raises as seglog.convert; InvalidArgumentError for a backup that exists or would be in the log dir, and if the
     partition belongs to another user; StorageError if the file system cannot exchange two names.
     """
-    place = _Place(src, backup, fs or OsFileSystem())
+    place = _Place(src, backup, checked_fs(fs))
     refuse_locked(place.given)
     with place.locked():
         place.settle(keeps_segments=resumes)
@@ -80,7 +80,7 @@ def plan_in_place(
 
 def is_converted(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None) -> bool:
     """Whether the partition was converted in place and has its backup. Completes or undoes an interrupted run."""
-    place = _Place(src, backup, fs or OsFileSystem())
+    place = _Place(src, backup, checked_fs(fs))
     if not place.journal.exists():
         return False
     with place.locked():
@@ -105,7 +105,7 @@ def roll_back(src: AnyPath, backup: AnyPath, *, fs: FileSystem | None = None) ->
     Raises InvalidArgumentError if nothing was started with this backup, if the backup was removed since, or if the
     partition was written to since, which would be lost; LogLockedError; StorageError.
     """
-    place = _Place(src, backup, fs or OsFileSystem())
+    place = _Place(src, backup, checked_fs(fs))
     if not place.has_traces():
         raise InvalidArgumentError(
             "no conversion in place to roll back", file=place.journal,

@@ -22,7 +22,7 @@ from seglog.conversion.report import PartitionRow
 from seglog.errors import InvalidArgumentError, LogLockedError, NotALogError, SeglogError
 from seglog.format import names
 from seglog.format.directory_kinds import LEDGERS_HINT, DirectoryKind, refuse_other_kind
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.refusals import refusals, storage_error
 from seglog.fs.staging import remove_leftovers
@@ -59,7 +59,7 @@ def convert_log_dir(
     inside each other; LogLockedError if a broker or another writer holds one; StorageError. Anything else that stops a
     partition is reported in its row.
     """
-    job = _LogDirConversion(Path(os.path.abspath(src)), dst, options, watch, fs or OsFileSystem())
+    job = _LogDirConversion(Path(os.path.abspath(src)), dst, options, watch, checked_fs(fs))
     return job.run(partitions_in(job.source, topics, unreadable=True), resume=resume)
 
 

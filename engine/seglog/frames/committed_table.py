@@ -22,7 +22,7 @@ from seglog.frames.table_parts import (
     checked_partition_by,
     distinct_places,
 )
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 
 _DEFAULT_PARTITION_BY = ("topic", "partition")
 
@@ -58,7 +58,7 @@ class CommittedTable(ABC):
         self._chosen = checked_partition_by(partition_by)
         self._commit_bytes = self.commit_bytes if file_bytes is None else checked_file_bytes(file_bytes)
         self._compression = compression
-        self._fs = fs or OsFileSystem()
+        self._fs = checked_fs(fs)
         self._table: Any = None
 
     @property

@@ -38,7 +38,7 @@ from seglog.frames.table_parts import (
     time_values,
 )
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.refusals import storage_error
 from seglog.fs.removal import remove_files
 from seglog.named_tuple import NamedTuple
@@ -95,7 +95,7 @@ class ParquetTable:
         self.path = path
         self._directories = checked_partition_by(directories) or ()
         self._file_bytes = checked_file_bytes(file_bytes)
-        self._fs = fs or OsFileSystem()
+        self._fs = checked_fs(fs)
         self._options = options
 
     # --- existing files --------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from seglog._kernels.appended_file import AppendedFile
 from seglog._kernels.appended_file import reserve as reserve_space
-from seglog.errors import StorageError
+from seglog.errors import InvalidArgumentError, StorageError
 from seglog.fs.refusals import refusals, storage_error
 from seglog.late_import import late
 
@@ -633,3 +633,15 @@ def _rename_with_flag(source: AnyPath, target: AnyPath, *, linux_flag: int, maco
     if result != 0:
         number = last_errno()
         raise OSError(number, os.strerror(number))
+
+
+def checked_fs(fs: FileSystem | None) -> FileSystem:
+    """The file system that a caller gave; this machine's for None. Raises InvalidArgumentError if it is none."""
+    if fs is None:
+        return OsFileSystem()
+    if isinstance(fs, type) or not callable(getattr(fs, "sync_directory", None)):
+        raise InvalidArgumentError(
+            f"fs must be a seglog.fs.files.FileSystem, not {repr(fs)[:80]}",
+            hint="leave it out: it is for tests, which make changes fail",
+        )
+    return fs

@@ -110,6 +110,15 @@ def hint_of_topic(path: str | os.PathLike[str]) -> str | None:
     return f"a topic has a directory for each partition, such as {os.path.join(where, found)}"
 
 
+def hint_of_log_dir(path: str | os.PathLike[str]) -> str | None:
+    """The hint if a directory without segments is a log dir: one of its partitions."""
+    try:
+        found = min(entry for entry in os.listdir(path) if re.fullmatch(r".+-[0-9]+", entry))
+    except (OSError, ValueError):
+        return None
+    return f"it holds directories of partitions: pass one of them, such as {os.path.join(path, found)}"
+
+
 def as_path(path: str | os.PathLike[str]) -> Path:
     """A path as a caller gave it. Raises InvalidArgumentError if it is something else."""
     try:

@@ -34,7 +34,7 @@ from seglog.errors import (
 from seglog.format import names
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.handles import OpenHandle
 from seglog.fs.refusals import as_path
 from seglog.fs.removal import remove_tree
@@ -113,7 +113,7 @@ class Ledger(OpenHandle):
             raise InvalidArgumentError(f"a ledger's id must be an int from 0 to {MAX_ID}, not {ledger_id!r}")
         if fsync not in get_args(Fsync):
             raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
-        path, fs, clock = Path(os.path.abspath(as_path(path))), fs or OsFileSystem(), checked_clock(clock)
+        path, fs, clock = Path(os.path.abspath(as_path(path))), checked_fs(fs), checked_clock(clock)
         metadata = LedgerMetadata(ledger_id, clock.now_ms(), fsync, checked_properties(properties or {}))
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InvalidArgumentError("the directory is not empty", file=path, hint="a ledger needs its own directory")
@@ -157,7 +157,7 @@ class Ledger(OpenHandle):
         CorruptManifestError, LogLockedError while it is being written, StorageError; CorruptRecordError if a sealed
         ledger has lost bytes.
         """
-        path, fs, clock = Path(os.path.abspath(as_path(path))), fs or OsFileSystem(), checked_clock(clock)
+        path, fs, clock = Path(os.path.abspath(as_path(path))), checked_fs(fs), checked_clock(clock)
         metadata = LedgerMetadata.read(path)
         lost = None
         if metadata.end is None and read_only:
@@ -469,7 +469,7 @@ def delete_ledger(path: str | os.PathLike[str], fs: FileSystem | None = None) ->
 
     A crash leaves it whole, or as a directory `<name>.deleted`, which deleting it again removes.
     """
-    path, fs = Path(os.path.abspath(as_path(path))), fs or OsFileSystem()
+    path, fs = Path(os.path.abspath(as_path(path))), checked_fs(fs)
     deleted = path.with_name(path.name + DELETED_SUFFIX)
     if path.exists():
         if deleted.exists():

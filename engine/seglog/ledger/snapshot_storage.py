@@ -24,7 +24,7 @@ from seglog.errors import (
     SnapshotMissingError,
 )
 from seglog.fs.aside import make_directories
-from seglog.fs.files import FileSystem, OsFileSystem, WritableFile
+from seglog.fs.files import FileSystem, WritableFile, checked_fs
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.refusals import as_path
 from seglog.ledger.ledger import DELETED_SUFFIX, Ledger, delete_ledger, remove_directory
@@ -63,7 +63,7 @@ class LedgerSnapshotStorage(BucketSnapshotStorage):
         clock: Clock | None = None,
     ) -> None:
         self.path = Path(os.path.abspath(as_path(path)))
-        self._fs = fs or OsFileSystem()
+        self._fs = checked_fs(fs)
         self._clock = clock
         self._owner = owner
         self._new_ledger_id = new_ledger_id

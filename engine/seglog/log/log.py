@@ -30,7 +30,7 @@ from seglog.config import Fsync, LogConfig
 from seglog.errors import LogClosedError, SeglogError
 from seglog.format.batch_layout import PRODUCER_ID_POS
 from seglog.format.live_ends import LiveEnds
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.late_import import late
 from seglog.log.append import AppendResult, CheckedBatch, LogAppender, PendingAppend
 from seglog.log.log_metrics import OPENINGS, OpenLogs
@@ -109,7 +109,7 @@ class Log(Followable, Unclosed):
         directory and `config`, returns what counts of it, and what the topic's cluster says (cluster_settings)."""
         super().__init__()
         settings = checked_config(config, fsync, leader_epoch)
-        self._fs = fs or OsFileSystem()
+        self._fs = checked_fs(fs)
         self._clock = checked_clock(clock)
         self.fsync = fsync
         self._syncs_cursors = fsync != "never"

@@ -27,7 +27,7 @@ from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, 
 from seglog.format import names
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.handles import OpenHandle
 from seglog.fs.staging import remove_deleted_partition, remove_partition, rename_deleted
 from seglog.late_import import late
@@ -78,7 +78,7 @@ class LogDir(OpenHandle):
         self._fsync = fsync
         self._leader_epoch = leader_epoch
         self._clock = clock
-        self._fs = fs or OsFileSystem()
+        self._fs = checked_fs(fs)
         make_directories(self._fs, self.path)
         self._retention = retention
         self.cleaner = maintainer

@@ -26,7 +26,7 @@ from seglog._kernels.shield import shielded
 from seglog.clock import Clock, checked_clock, listen, now_ns, unlisten
 from seglog.config import Fsync
 from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, NotALogError, SeglogError
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.handles import OpenHandle
 from seglog.fs.lock import HINT_SELF
 from seglog.fs.refusals import as_path
@@ -272,7 +272,7 @@ class OwnedQueue(JobTaker, OpenHandle):
         late("seglog.ledger.managed.journal_repair")
         from seglog.ledger.managed.journal_repair import mend_journal
 
-        fs = self._fs or OsFileSystem()
+        fs = checked_fs(self._fs)
         for path in [self.path, *(self.path / PRIORITIES / str(one) for one in stored_priorities(self.path))]:
             if (path / FILE_NAME).exists():
                 mend_journal(fs, path)

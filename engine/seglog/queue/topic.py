@@ -32,7 +32,7 @@ from seglog.clock import Clock, checked_clock, listen, unlisten
 from seglog.config import Fsync
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, NotALogError, SubscriptionBusyError
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.handles import OpenHandle
 from seglog.fs.refusals import as_path
 from seglog.late_import import late
@@ -148,7 +148,7 @@ class Topic(OpenHandle):
             late("seglog.ledger.managed.journal_repair")
             from seglog.ledger.managed.journal_repair import mend_journal
 
-            mend_journal(self._fs or OsFileSystem(), self.path)
+            mend_journal(checked_fs(self._fs), self.path)
         home = self._home
         home.open(create=True)
         try:

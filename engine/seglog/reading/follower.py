@@ -35,7 +35,7 @@ from seglog.fs.file_watch import FILE_WATCHES, AnyBell, WatchedFile
 from seglog.fs.live_file import BOOT_ID, LiveFile
 from seglog.fs.lock import writer_of
 from seglog.fs.mapping import Mapping as FileMapping
-from seglog.fs.refusals import refusals
+from seglog.fs.refusals import hint_of_log_dir, refusals
 from seglog.reading.damage import OnLost
 from seglog.reading.extent import Extent
 from seglog.reading.following import Followable, FollowedLog
@@ -225,7 +225,9 @@ class Follower(Partition, Followable):
         with refusals("list", self.path):
             files = settled_log_files(self.path)
         if not files:
-            raise NotALogError("no segment file (<20 digits>.log) in the directory", file=self.path)
+            raise NotALogError(
+                "no segment file (<20 digits>.log) in the directory", file=self.path, hint=hint_of_log_dir(self.path)
+            )
         start = self._checkpointed_start(names.parse_base_offset(next(iter(files)).name))
         path, inode = list(files.items())[-1]
         growing = self._growing

@@ -20,7 +20,7 @@ from seglog.errors import (
 )
 from seglog.format import names
 from seglog.format.compression import decompressor
-from seglog.fs.refusals import refusals
+from seglog.fs.refusals import hint_of_log_dir, refusals
 from seglog.reading.arguments import checked_path
 from seglog.reading.extent import Extent
 from seglog.reading.listing import settled_log_files
@@ -69,7 +69,9 @@ class Partition(LogReader):
         if only is not None and all(log.name != only for log in logs):
             raise NotALogError(f"no segment {only} in the directory", file=self.path)
         if not logs:
-            raise NotALogError("no segment file (<20 digits>.log) in the directory", file=self.path)
+            raise NotALogError(
+                "no segment file (<20 digits>.log) in the directory", file=self.path, hint=hint_of_log_dir(self.path)
+            )
         self._dialect, self._foreign_files = directory_dialect(self.path, logs)
         self._last_stable_offset: int | None = None
         self._producers: tuple[ProducerEntry, ...] | None = None

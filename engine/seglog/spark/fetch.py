@@ -8,7 +8,7 @@ from seglog.conversion.proof import PROOF_FILE
 from seglog.errors import InvalidArgumentError
 from seglog.format import names
 from seglog.format.foreign_names import Shape, has_shape, judged
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.spark.manifest import TopicsManifest, read_files
@@ -49,7 +49,7 @@ def fetch_topics(
     Raises InvalidArgumentError for a local source, and if the log dir has a different partition with the same name;
     NotALogError if the source has no partitions, LogLockedError, StorageError, ProofMismatchError.
     """
-    fs = fs or OsFileSystem()
+    fs = checked_fs(fs)
     store, path = open_store(source, store_options or {}, fs)
     if not isinstance(store, RemoteStore):
         raise InvalidArgumentError(

@@ -28,7 +28,7 @@ from seglog.format.compression import Codec
 from seglog.format.conversion_profile import Aborted, version_of
 from seglog.format.dialect import TAGGED
 from seglog.format.foreign_names import Shape, has_shape
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.lock import EXCLUSIVE, SHARED
 from seglog.fs.refusals import refusals, storage_error
 from seglog.spark.cluster import Cluster, Progress
@@ -126,7 +126,7 @@ def convert_topics(
     )
     if verify not in ("full", "sample"):
         raise InvalidArgumentError(f"verify must be full or sample, not {verify!r}")
-    fs = fs or OsFileSystem()
+    fs = checked_fs(fs)
     source_store, source = open_store(source, store_options or {}, fs, removable=removable)
     store, target = open_store(target, store_options or {}, fs, removable=removable)
     if remove_source:

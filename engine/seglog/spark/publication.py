@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from seglog.errors import InvalidArgumentError, LogLockedError
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.lock import LOG_DIR_LOCK, SHARED, LockMode, holder, lock_log_dir
 from seglog.logger import Logger
 from seglog.spark.journal import COMMITTED, FINALIZING, JOURNAL_FILE, PUBLISHING, ROLLING_BACK, Journal
@@ -75,7 +75,7 @@ def rollback_topics(
     records would be lost; LogLockedError, StorageError.
     """
     chosen = list(partitions)
-    store, path = open_store(target, store_options or {}, fs or OsFileSystem(), removable=removable)
+    store, path = open_store(target, store_options or {}, checked_fs(fs), removable=removable)
     _check_under_way(store, path)
     found = _workplace(store, path)
     goal = target_of(found)
@@ -153,7 +153,7 @@ def finalize_topics(
     unchanged. A second call changes nothing. Raises InvalidArgumentError if there is no committed conversion,
     LogLockedError, StorageError.
     """
-    store, path = open_store(target, store_options or {}, fs or OsFileSystem(), removable=removable)
+    store, path = open_store(target, store_options or {}, checked_fs(fs), removable=removable)
     goal = target_of(_workplace(store, path))
     if not _is_under_way(store, path) and (converted := goal.converted()):
         return Finalized(converted, {}, was_final=True)

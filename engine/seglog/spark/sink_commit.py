@@ -21,7 +21,7 @@ from pathlib import Path
 from seglog.errors import InvalidArgumentError, LogLockedError
 from seglog.format import names
 from seglog.fs.aside import make_directories, write_atomically
-from seglog.fs.files import AnyPath, FileSystem, OsFileSystem
+from seglog.fs.files import AnyPath, FileSystem, OsFileSystem, checked_fs
 from seglog.fs.lock import EXCLUSIVE, SHARED, lock_file, lock_log_dir, lock_partition
 from seglog.fs.mapping import read_file
 from seglog.fs.removal import remove_tree
@@ -71,7 +71,7 @@ def complete_commit(path: AnyPath, *, fs: FileSystem | None = None) -> list[str]
     Raises InvalidArgumentError if it is being dropped, or another program has written to its partitions since;
     LogLockedError if a broker or a writer uses them, StorageError, CorruptCheckpointError.
     """
-    home = _SinkHome(_log_dir(path), fs or OsFileSystem())
+    home = _SinkHome(_log_dir(path), checked_fs(fs))
     if not home.journal().steps:
         return []
     with home.held():
@@ -91,7 +91,7 @@ def drop_commit(path: AnyPath, *, fs: FileSystem | None = None) -> list[str]:
     Raises InvalidArgumentError, before any change, if another program has written to its partitions since;
     LogLockedError if a broker or a writer uses them, StorageError, CorruptCheckpointError.
     """
-    home = _SinkHome(_log_dir(path), fs or OsFileSystem())
+    home = _SinkHome(_log_dir(path), checked_fs(fs))
     if not home.journal().steps:
         return []
     with home.held():
@@ -186,7 +186,7 @@ class SinkCommit:
         self._options = options
         self._log_dir = Path(options.path)
         self._place = place
-        self._fs = fs or OsFileSystem()
+        self._fs = checked_fs(fs)
         self._home = _SinkHome(self._log_dir, self._fs)
 
     def check(self, *, overwrite: bool) -> None:

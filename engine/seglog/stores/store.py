@@ -15,7 +15,7 @@ from pathlib import Path
 from seglog._kernels.mapping import file_part
 from seglog.errors import InvalidArgumentError, StorageError
 from seglog.fs.aside import SCRATCH_SUFFIX, make_directories
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.mapping import read_file
 from seglog.fs.refusals import refusals, storage_error
 from seglog.fs.removal import remove_file, remove_tree
@@ -153,7 +153,7 @@ class LocalStore(RenamingStore):
     """Paths that every executor has mounted: one machine's disk, NFS, any POSIX file system."""
 
     def __init__(self, fs: FileSystem | None = None) -> None:
-        self._fs = fs or OsFileSystem()
+        self._fs = checked_fs(fs)
 
     @property
     def fs(self) -> FileSystem:

@@ -17,7 +17,7 @@ from pathlib import Path
 from seglog.clock import SystemClock
 from seglog.errors import CorruptManifestError, NotALogError, UnsupportedVersionError
 from seglog.fs import lock
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.ledger.broker_state import BrokerState, last_state
 from seglog.ledger.ledger import LOG_NAME, Ledger, reseal_ledger
 from seglog.ledger.ledger_metadata import LedgerEnd, LedgerMetadata
@@ -47,7 +47,7 @@ class RecoveryPlan:
         """Carry it out, durably. `truncate`: also truncate at damage in the middle; otherwise that raises
         CorruptRecordError, after everything before it is done. Raises LogLockedError while it is being written,
         StorageError."""
-        fs = fs or OsFileSystem()
+        fs = checked_fs(fs)
         with lock.lock_partition(fs, self.path):
             for ledger_id in self.open_ledgers:
                 Ledger.open(ledger_directory(self.path, ledger_id), fs=fs, held=True, truncate=truncate).close()

@@ -16,10 +16,11 @@ from seglog.errors import CorruptCheckpointError, InvalidArgumentError, NotALogE
 from seglog.format import names
 from seglog.format.dialect import KAFKA
 from seglog.fs.aside import copy_file, have_same_bytes, make_directories
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.lock import lock_log_dir, lock_partition
 from seglog.fs.mapping import Mapping as FileMapping
 from seglog.fs.partition_locks import lock_beside
+from seglog.fs.refusals import hint_of_log_dir
 from seglog.fs.staging import Staging, remove_leftovers
 from seglog.loading.loader import LoadPlan, PlannedSegment, Repair, plan_load
 from seglog.reading.arguments import checked_path
@@ -99,12 +100,14 @@ def recover(
         raise InvalidArgumentError("a backup needs apply: without it the source does not change")
     if sources and mode != "quarantine":
         raise InvalidArgumentError("to fill a log from replicas takes the mode quarantine: the other one ends the log")
-    fs = fs or OsFileSystem()
+    fs = checked_fs(fs)
     replicas = [Path(os.path.abspath(checked_path(other))) for other in sources]
     now_ms = checked_clock(clock).now_ms()
     source = Path(os.path.abspath(checked_path(src)))
     if source.is_dir() and not names.has_segments(source):
-        raise NotALogError("no segment file (<20 digits>.log) in the directory", file=source)
+        raise NotALogError(
+            "no segment file (<20 digits>.log) in the directory", file=source, hint=hint_of_log_dir(source)
+        )
     dialect = directory_dialect(source).dialect if source.is_dir() else KAFKA
     settings = LogConfig.of({**(config or {}), "seglog.recovery.mode": mode, DIALECT_SETTING: dialect.name})
     if apply:

@@ -25,7 +25,7 @@ from seglog.clock import SystemClock
 from seglog.conversion.exchange_journal import SUFFIX
 from seglog.format import names
 from seglog.fs.aside import SCRATCH_SUFFIX
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.lock import lock_log_dir
 from seglog.fs.refusals import refusals
 from seglog.fs.removal import remove_file, remove_tree
@@ -66,7 +66,7 @@ def tidy(
 
     Raises LogLockedError if a broker or another writer holds the log dir, StorageError.
     """
-    fs = fs or OsFileSystem()
+    fs = checked_fs(fs)
     log_dir = Path(os.path.realpath(log_dir))
     with lock_log_dir(fs, log_dir) if apply else nullcontext():
         found = [one for one in _litter(log_dir) if with_stray or one.kind != "stray partition"]

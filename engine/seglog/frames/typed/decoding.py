@@ -276,7 +276,10 @@ def source_of(schemas: Schemas) -> SchemaSource | None:
         return SchemaRegistry(text)
     path = Path(text)
     if not path.is_dir():
-        raise InvalidArgumentError("schemas: no such directory", file=path)
+        raise InvalidArgumentError(
+            "schemas: a file, not a directory" if path.exists() else "schemas: no such directory", file=path,
+            hint="pass a registry's URL, a folder of .avsc or .proto files, or the directory _schemas-0",
+        )
     if names.has_segments(path):
         return SchemasTopic(path)
     return SchemasTopic(path / DIRECTORY) if (path / DIRECTORY).is_dir() else SchemaFolder(path)

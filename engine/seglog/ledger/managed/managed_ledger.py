@@ -32,7 +32,7 @@ from seglog.errors import InvalidArgumentError, NotALogError
 from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
-from seglog.fs.files import FileSystem, OsFileSystem
+from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.refusals import as_path, refusals
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.ledger_metadata import changed_properties
@@ -74,7 +74,7 @@ class OpenManagedLedger(ManagedReader, Unclosed):
             config = ManagedLedgerConfig.of(config or {})
         if fsync not in get_args(Fsync):
             raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
-        path, fs, clock = Path(os.path.abspath(as_path(path))), fs or OsFileSystem(), checked_clock(clock)
+        path, fs, clock = Path(os.path.abspath(as_path(path))), checked_fs(fs), checked_clock(clock)
         with refusals("list", path):
             refuse_other_kind(
                 path, DirectoryKind.MANAGED_LEDGER,
