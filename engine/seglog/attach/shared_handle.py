@@ -30,6 +30,7 @@ from seglog.fs.lock import PARTITION_LOCK, writer_of
 from seglog.logger import Logger
 from seglog.named_tuple import NamedTuple
 from seglog.process_end import PROCESS_END
+from seglog.threads.late_close import close_in_order
 
 logger = Logger("seglog")
 
@@ -83,6 +84,8 @@ class SharedHandle(Generic[Opened]):
         # Guards `_role`; calls wait on it while there is none.
         self._guard = QuickLock()
         self._changed_role = LockCondition(self._guard)
+        # Held while it is closed, so that a second `close` returns after the first.
+        self._closing = QuickLock()
         self._role: Owner[Opened] | Client | SeglogError | None = None
         self._is_closed = self._is_ending = False
         self._has_thread = False
@@ -254,9 +257,11 @@ class SharedHandle(Generic[Opened]):
 
     def close(self) -> None:
         """Close it: if this process owns it, another one that is attached takes over. Calls that wait raise
-        LogClosedError. Idempotent."""
+        LogClosedError. Idempotent. A signal's handler may call it: then it is closed right after the call that the
+        signal interrupts."""
         self._is_closed = True
-        shielded(self._close_role)
+        self._changed_role.notify()
+        close_in_order(self._close_role, self.path)
 
     def _close_role(self) -> None:
         if self._pid != os.getpid():
@@ -265,15 +270,16 @@ class SharedHandle(Generic[Opened]):
                 role.server.stop()
                 role.opened.close()
             return
-        with self._guard:
-            self._is_ending = True
-            role, self._role = self._role, None
-            self._changed_role.notify()
-        if isinstance(role, Owner):
-            role.close()
-        elif isinstance(role, Client):
-            role.end()
-        self.await_end(30.0)
+        with self._closing:
+            with self._guard:
+                self._is_ending = True
+                role, self._role = self._role, None
+                self._changed_role.notify()
+            if isinstance(role, Owner):
+                role.close()
+            elif isinstance(role, Client):
+                role.end()
+            self.await_end(30.0)
 
     def write_out(self) -> None:
         """At the end of the process. Nothing is kept in memory."""

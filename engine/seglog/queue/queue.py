@@ -48,6 +48,7 @@ from seglog.queue.options import checked_options, duration_ns, time_ms
 from seglog.queue.taker import JobTaker
 from seglog.queue.unique import UNIQUE_NAME, key_bytes
 from seglog.reading.arguments import check_mapping
+from seglog.threads.late_close import close_in_order
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -670,14 +671,18 @@ class OwnedQueue(JobTaker, OpenHandle):
         return self._is_closed
 
     def close(self) -> None:
-        """Make everything durable, and close. Jobs in flight are delivered again by the next opening. Idempotent."""
+        """Make everything durable, and close. Jobs in flight are delivered again by the next opening. Idempotent.
+
+        A signal's handler may call it: a call that it interrupts, such as `get`, raises LogClosedError or is completed,
+        and the queue is closed right after that.
+        """
         self._is_closed = True
         OPEN.discard(self)
         unlisten(self._clock, self._wake)
         self._changed.notify()
         self._claimed.notify()
         self._backlog.wake()
-        shielded(self._close)
+        close_in_order(self._close, self.path)
 
     def _close(self) -> None:
         errors: list[BaseException] = []

@@ -53,6 +53,7 @@ from seglog.queue.queue import LEDGER_MB, TOPIC, checked_at, parts_of
 from seglog.queue.sequences import UNNAMED, Sequences
 from seglog.queue.subscription import Kind, SubscriptionLane
 from seglog.queue.topic_metrics import OpenTopics
+from seglog.threads.late_close import close_in_order
 from seglog.topic.compacted_reader import TopicMessage, read_compacted
 from seglog.topic.delayed_index import DEDUPLICATION_CURSOR, INNER_CURSORS
 
@@ -485,11 +486,12 @@ class Topic(OpenHandle):
 
     def close(self) -> None:
         """Make everything durable, and close, with its consumers and producers. What they have is delivered again by
-        the next opening. Idempotent."""
+        the next opening. Idempotent. A signal's handler may call it, as Queue.close."""
         self._is_closed = True
         OPEN.discard(self)
         unlisten(self._clock, self._wake)
-        shielded(self._close)
+        self._wake()
+        close_in_order(self._close, self.path)
 
     def _close(self) -> None:
         home = self._home
