@@ -74,6 +74,10 @@ cdef class JobFields:
     cdef public object attempt
     cdef public bint is_settled
 
+    def __enter__(self):
+        # Not in Python code, which ^C might interrupt: then there would be no __exit__.
+        return self
+
 
 cdef class LeaseTables:
     """What seglog.topic.leases.Leases keeps, which tells what it means. `_lease_kind`: the class of leases, a pair of
@@ -206,12 +210,13 @@ cdef class QuietLane:
             self._lock.give()
         return id_of(self._prefix, ledger_id, entry_id)
 
-    def take_quietly(self, int64_t lease_ns):
-        """The next job, delivered to this process for `lease_ns`; None if that is not quiet, and nothing was done."""
+    def take_quietly(self, int64_t lease_ns, list taken not None):
+        """Append the next job to `taken`, delivered to this process for `lease_ns`; False if that is not quiet, and
+        nothing was done. (An exception from outside then finds it in the list of whoever called.)"""
         self.check_filled()
         self._lock.take()
         try:
-            return self.take_one(lease_ns)
+            return self.take_one(lease_ns, taken)
         finally:
             self._lock.give()
 
@@ -256,29 +261,29 @@ cdef class QuietLane:
             and self._journal._file._position < self._checkpoint_at
         )
 
-    cdef object take_one(self, int64_t lease_ns):
+    cdef bint take_one(self, int64_t lease_ns, list taken) except -1:
         cdef LeaseTables leases = self.leases
         cdef int64_t now_ns, now_ms, attempts, ends_ns
         cdef object job, due_ms
         cdef tuple at
         if not self.is_usable() or self._again or self._due or not self._ready:
-            return None
+            return False
         now_ns, now_ms = self.monotonic_ns(), self.now_ms()
         if (
             now_ns - self._read_ns >= self._look_again_ns
             or not is_before(leases._ends, now_ns) or not is_before(leases._dues, now_ms)
             or len(leases._ends) > 2 * len(leases.out) + STALE_TIMES_MAX
         ):
-            return None
+            return False
         if self._intake.delayed:
             due_ms = self._dispatcher.next_due_ms()
             if due_ms is not None and due_ms <= now_ms:
-                return None
+                return False
         job = next(iter(self._ready))
         at = message_of(job)
         attempts = leases.attempts.get(at, 0)
         if attempts >= ATTEMPTS_MAX or (self._most_attempts is not None and attempts >= self._most_attempts):
-            return None
+            return False
         ends_ns = now_ns + lease_ns
         try:
             self.append(DELIVERED, at, <uint32_t>attempts + 1, now_ms + lease_ns // NS_A_MS)
@@ -290,12 +295,13 @@ cdef class QuietLane:
             self._counts.deliveries.value += 1
             if attempts:
                 self._counts.redeliveries.value += 1
+            taken.append(job)
         except BaseException:
             # The journal failed, or memory: nobody gets this job.
             self._is_torn = True
             leases.give_back(at, attempts)
             raise
-        return job
+        return True
 
     cdef bint finish_one(self, object job) except -1:
         cdef LeaseTables leases = self.leases

@@ -10,7 +10,7 @@ import seglog
 from seglog.clock import ManualClock
 from seglog.errors import LogClosedError, LogLockedError
 from seglog.queue import journaled_ledger
-from support.interrupts import Interrupted, interrupted_at_each_opcode, uninterrupted, with_loses_exits
+from support.interrupts import Interrupted, Interrupter, interrupted_at_each_opcode, uninterrupted, with_loses_exits
 from support.queue_model import left_in
 from support.waiting import wait_for
 
@@ -182,6 +182,61 @@ def test_an_interrupted_opening_or_closing_leaves_the_directory_free(in_memory, 
                 assert len(queue.peek(5)) == 1, where
 
     interrupted_at_each_opcode(prepare, act, check, step=7 if TORTURE else 211)
+
+
+def taken_in_a_loop(queue, got):
+    for job in queue:
+        with job:
+            got.append(job)
+            return
+
+
+TAKING = {
+    "get": lambda queue, got: got.append(queue.get(timeout=0)),
+    "get with a lease": lambda queue, got: got.append(queue.get(timeout=0, lease=5)),
+    "get_many": lambda queue, got: got.append(queue.get_many(2, timeout=0)),
+    "loop": taken_in_a_loop,
+}
+
+
+# (An interrupt while a connection is made leaves a socket to the collector.)
+@pytest.mark.filterwarnings("ignore:.*unclosed <socket:ResourceWarning", "ignore:.*<socket.socket")
+@pytest.mark.parametrize("kind", ["queue", "attached", "topic"])
+@pytest.mark.parametrize("name", TAKING)
+def test_what_is_taken_when_an_interrupt_comes_is_there_at_once(in_memory, kind, name):
+    clock = ManualClock(1_700_000_000_000)
+    options = {"clock": clock, "fsync": "never"}
+    if kind == "topic":
+        home = seglog.Topic(in_memory / "home", **options)
+        taker = home.subscribe("s", kind="shared", start="earliest", max_attempts=None)
+        put = home.publish
+    else:
+        home = seglog.Queue(in_memory / "home", attach=kind == "attached", max_attempts=None, **options)
+        taker = seglog.Queue(in_memory / "home", attach=True, **options) if kind == "attached" else home
+        put = home.put
+    with home, taker:
+        put(b"a")
+        got = []
+
+        def check(_, where):
+            with uninterrupted():
+                if not got:
+                    job = taker.get(timeout=5 if kind == "attached" else 0)
+                    assert job is not None, where
+                    job.ack()
+                taker.ack(taker.get_many(9, timeout=0))
+                got.clear()
+                put(b"a")
+
+        def take(_=None):
+            TAKING[name](taker, got)
+
+        # Most instructions come before the delivery.
+        counter = Interrupter(10**9)
+        counter.run(take)
+        check(None, "nowhere")
+        first = 0 if TORTURE else max(10**9 - counter.left - 200, 0)
+        interrupted_at_each_opcode(lambda: None, take, check, step=1 if TORTURE else 5, first=first)
 
 
 def test_an_interrupted_waiting_takes_nothing(in_memory):

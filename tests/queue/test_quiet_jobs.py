@@ -35,8 +35,8 @@ class SlowLane(lane.Lane):
     def put_quietly(self, value):
         return None
 
-    def take_quietly(self, lease_ns):
-        return None
+    def take_quietly(self, lease_ns, taken):
+        return False
 
     def finish_quietly(self, job, waits):
         return False
@@ -48,10 +48,10 @@ class CountedLane(lane.Lane):
         counted["put"] += id_ is not None
         return id_
 
-    def take_quietly(self, lease_ns):
-        job = super().take_quietly(lease_ns)
-        counted["taken"] += job is not None
-        return job
+    def take_quietly(self, lease_ns, taken):
+        was_quiet = super().take_quietly(lease_ns, taken)
+        counted["taken"] += was_quiet
+        return was_quiet
 
     def finish_quietly(self, job, waits):
         was_quiet = super().finish_quietly(job, waits)
@@ -310,7 +310,7 @@ def test_a_journal_that_cannot_be_written_hands_out_and_finishes_nothing(path, c
 def test_a_lane_or_journal_without_its_fields_is_refused():
     bare = QuietLane()
     with pytest.raises(TypeError, match="without its fields"):
-        bare.take_quietly(1)
+        bare.take_quietly(1, [])
     with pytest.raises(TypeError, match="without its fields"):
         bare.put_quietly(b"a")
     with pytest.raises(TypeError, match="without its fields"):
@@ -346,7 +346,7 @@ def usable(path, clock):
 def test_what_is_no_message_is_refused(usable, at):
     usable._ready[0]._at = at
     with pytest.raises((TypeError, OverflowError)):
-        usable.take_quietly(10)
+        usable.take_quietly(10, [])
 
 
 @pytest.mark.parametrize("at", [(1, 2), (1, 2, "x"), [1, 2, -1], (2**70, 0, -1), (1, 2, -1, 4), None])
@@ -365,7 +365,7 @@ def test_what_is_no_message_is_not_acknowledged(usable, at):
 def test_jobs_and_leases_of_another_class_are_refused(usable, kind):
     usable._job_kind, usable.leases._lease_kind = kind, kind
     with pytest.raises(TypeError, match="a class of tuples"):
-        usable.take_quietly(10)
+        usable.take_quietly(10, [])
     usable._is_torn = False
     usable._ready.clear()
     with pytest.raises(TypeError, match="a class of jobs"):
@@ -392,7 +392,7 @@ def test_times_that_are_none_are_refused(usable, time):
     assert isinstance(usable.leases, LeaseTables)
     usable.leases._ends[:] = [time]
     with pytest.raises((TypeError, OverflowError)):
-        usable.take_quietly(10)
+        usable.take_quietly(10, [])
 
 
 def test_a_put_keeps_what_it_uses_though_the_queue_is_reopened_while_it_waits_for_the_disk(path):

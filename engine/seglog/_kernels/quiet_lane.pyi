@@ -1,5 +1,5 @@
 from collections import deque
-from typing import Any
+from typing import Any, Self
 
 from typing_extensions import disjoint_base
 
@@ -21,6 +21,7 @@ class JobFields:
     _retry_ms: Any
     attempt: int
     is_settled: bool
+    def __enter__(self) -> Self: ...
 
 @disjoint_base
 class LeaseTables:
@@ -67,5 +68,5 @@ class QuietLane:
     _prefix: str
     _most_ready: int
     def put_quietly(self, value: object) -> str | None: ...
-    def take_quietly(self, lease_ns: int) -> Any: ...
+    def take_quietly(self, lease_ns: int, taken: list[Any]) -> bool: ...
     def finish_quietly(self, job: object, waits: bool) -> bool: ...

@@ -4,6 +4,7 @@ A call takes a connection that no other has, sends a frame and waits for the ans
 closes the connection: the owner takes back what it sent.
 """
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -74,14 +75,20 @@ class Client:
         with suppress(GoneError, ProtocolError):
             self._main.receive()
 
-    def ask(self, header: Header, values: list[bytes], deadline: float | None) -> tuple[Header, list[bytes]]:
-        """The answer. Raises GoneError if the owner went; TimeoutError after `deadline` (monotonic seconds); and what
-        the owner's queue raised."""
+    def ask(
+        self, header: Header, values: list[bytes], deadline: float | None,
+        heard: Callable[[Header, list[bytes]], None] | None = None,
+    ) -> tuple[Header, list[bytes]]:
+        """The answer. `heard`: called with it; if it does not return, the owner learns that it was not heard. Raises
+        GoneError if the owner went; TimeoutError after `deadline` (monotonic seconds); and what the owner's queue
+        raised."""
         channel = self._taken(deadline)
         try:
             channel.send(header, values, deadline)
             answer, found = channel.receive(deadline)
             error = error_received(answer["error"]) if "error" in answer else None
+            if heard is not None and error is None:
+                heard(answer, found)
         except BaseException:
             self._drop(channel)
             raise

@@ -239,7 +239,8 @@ class Desk:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = _SLICE_S if deadline is None else min(deadline - time.monotonic(), _SLICE_S)
-            jobs = self.queue._take_for(number_of(holder), min(count, FRAME_JOBS), max(left_s, 0), lease)
+            jobs: list[Job] = []
+            self.queue._take_for(number_of(holder), min(count, FRAME_JOBS), max(left_s, 0), lease, jobs)
             if holder not in self._present:
                 self.queue.release(jobs)
                 return {"jobs": []}, []

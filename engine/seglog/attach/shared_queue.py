@@ -272,7 +272,9 @@ class SharedQueue(SharedHandle[OwnedQueue], Queue):
 
     # --- taking ------------------------------------------------------------------------------
 
-    def _take(self, count: int, timeout: timedelta | float | None, lease: timedelta | float | None) -> list[Job]:
+    def _take(
+        self, count: int, timeout: timedelta | float | None, lease: timedelta | float | None, taken: list[Job]
+    ) -> None:
         ends = None if timeout is None else time.monotonic() + duration_ns("timeout", timeout) / 1e9
         lease_s = (self._lease_ns if lease is None else duration_ns("lease", lease)) / 1e9
 
@@ -280,47 +282,52 @@ class SharedQueue(SharedHandle[OwnedQueue], Queue):
             left_s = None if ends is None else max(ends - time.monotonic(), 0)
             return {"call": "get", "count": count, "timeout": left_s, "lease": lease_s}
 
+        def heard(answer: Header, values: list[bytes]) -> None:
+            ends_s = self._now_s() + lease_s
+            jobs = [AttachedJob(self._home, sent, ends_s) for sent in jobs_received(answer, values)]
+            taken.extend(jobs)
+            with self._guard:
+                self._held.update(jobs)
+
         while True:
             role = self._role
             if isinstance(role, Owner) and not self._is_closed:
                 queue: OwnedQueue = role.opened
-                return queue._take(count, None if ends is None else max(ends - time.monotonic(), 0), lease)
+                queue._take(count, None if ends is None else max(ends - time.monotonic(), 0), lease, taken)
+                return
             try:
-                answer, values = self._ask_for_jobs(header, None if ends is None else ends + _GRACE_S)
+                has_asked = self._ask_for_jobs(header, None if ends is None else ends + _GRACE_S, heard)
             except TimeoutError:
-                return []
-            if answer is None:
-                continue
-            ends_s = self._now_s() + lease_s
-            jobs = [AttachedJob(self._home, sent, ends_s) for sent in jobs_received(answer, values)]
-            with self._guard:
-                self._held.update(jobs)
-            if jobs or ends is not None:
-                return list(jobs)
+                return
+            if taken or (has_asked and ends is not None):
+                return
 
     def _take_wanted(self, wanted: Callable[[], int]) -> list[Job]:
         role = self._role
         if isinstance(role, Owner) and not self._is_closed:
             queue: OwnedQueue = role.opened
             return queue._take_wanted(wanted)
-        return self._take(max(wanted(), 1), None, None)
+        taken: list[Job] = []
+        self._take(max(wanted(), 1), None, None, taken)
+        return taken
 
     def _wake_takers(self) -> bool:
         role = self._role
         return isinstance(role, Owner) and role.opened._wake_takers()
 
     def _ask_for_jobs(
-        self, header: Callable[[], Header], deadline: float | None
-    ) -> "tuple[Header | None, list[bytes]]":
-        """The answer of an owner; None if this process is the owner now."""
+        self, header: Callable[[], Header], deadline: float | None, heard: Callable[[Header, list[bytes]], None]
+    ) -> bool:
+        """Ask the owner; False if that was in vain: it went, or this process is the owner now."""
         role = self._role_now(deadline)
         if isinstance(role, Owner):
-            return None, []
+            return False
         try:
-            return role.ask(header(), [], deadline)
+            role.ask(header(), [], deadline, heard)
+            return True
         except GoneError:
             self._role_after(role, deadline)
-            return (None, [])
+            return False
 
     # --- finishing ---------------------------------------------------------------------------
 

@@ -106,8 +106,13 @@ class Consumer(JobTaker):
         It is leased to the caller for `lease`, by default that of the subscription. A consumer of the kind failover
         that is not the active one gets none. Raises LogClosedError, also if it is closed while this waits.
         """
-        messages = self._take(1, timeout, lease)
-        return messages[0] if messages else None
+        taken: list[Job] = []
+        try:
+            self._take(1, timeout, lease, taken)
+            return cast("Message", taken[0]) if taken else None
+        except BaseException:
+            self._give_back(taken)
+            raise
 
     def get_many(
         self, max_messages: int, timeout: timedelta | float | None = None, *, lease: timedelta | float | None = None
@@ -115,22 +120,32 @@ class Consumer(JobTaker):
         """Take the next messages, at most `max_messages`; wait up to `timeout` for the first one. Otherwise as get."""
         if type(max_messages) is not int or max_messages < 1:
             raise InvalidArgumentError(f"max_messages must be an int of 1 or more, not {max_messages!r}")
-        return self._take(max_messages, timeout, lease)
+        taken: list[Job] = []
+        try:
+            self._take(max_messages, timeout, lease, taken)
+            return cast("list[Message]", taken)
+        except BaseException:
+            self._give_back(taken)
+            raise
 
-    def _take(self, count: int, timeout: timedelta | float | None, lease: timedelta | float | None) -> list[Message]:
+    def _take(
+        self, count: int, timeout: timedelta | float | None, lease: timedelta | float | None, taken: list[Job]
+    ) -> None:
         left: timedelta | float | None = timeout
         if self.kind == "failover":
             deadline = None if timeout is None else time.monotonic() + duration_ns("timeout", timeout) / 1e9
             if not self._await_turn(deadline):
-                return []
+                return
             left = None if deadline is None else max(deadline - time.monotonic(), 0)
-        return cast("list[Message]", self._take_for(self._number, count, left, lease))
+        self._take_for(self._number, count, left, lease, taken)
 
     def _take_wanted(self, wanted: Callable[[], int]) -> list[Job]:
         """Wait for messages, and take as many as `wanted` says then; none if it says 0."""
         if self.kind == "failover" and not self._await_turn(None, wanted):
             return []
-        return self._take_for(self._number, wanted, None, None)
+        taken: list[Job] = []
+        self._take_for(self._number, wanted, None, None, taken)
+        return taken
 
     def _wake_takers(self) -> bool:
         """Let those in `_take_wanted` ask again how many are wanted."""
@@ -163,15 +178,20 @@ class Consumer(JobTaker):
     def __iter__(self) -> Iterator[Message]:
         """Take messages one after another, waiting for each, until the consumer or the topic is closed, or the
         subscription removed."""
-        while True:
-            try:
-                message = self.get()
-            except LogClosedError:
-                if self._is_over():
-                    return
-                raise
-            if message is not None:
-                yield message
+        # (No generator: as Queue.__iter__.)
+        return iter(self._next_message, None)
+
+    def _next_message(self) -> Message | None:
+        """Wait for the next message; None: there will be none."""
+        taken: list[Job] = []
+        try:
+            self._take(1, None, None, taken)
+            return cast("Message", taken[0])
+        except BaseException as error:
+            self._give_back(taken)
+            if isinstance(error, LogClosedError) and self._is_over():
+                return None
+            raise
 
     def _is_over(self) -> bool:
         """Whether loops over its messages end."""

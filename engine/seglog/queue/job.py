@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 from seglog._kernels.entry_frame import KEY_IS_BASE64, MessageFields
 from seglog._kernels.quiet_lane import JobFields
@@ -219,9 +219,6 @@ class Job(JobFields):
         """Let its lease end so long from now (seconds or a timedelta; by default the queue's `lease`). Raises
         LeaseLostError as `nack` does."""
         self._lane.extend(self, lease)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

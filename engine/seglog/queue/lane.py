@@ -434,8 +434,9 @@ class Lane(QuietLane):
     # --- taking ------------------------------------------------------------------------------
     # All of these are called with the lock.
 
-    def take(self, count: int, lease_ns: int, holder: int) -> list[Job]:
-        """Deliver at most `count` jobs that are due. `holder`: a number of the process that gets them, 0 for this."""
+    def take(self, count: int, lease_ns: int, holder: int, handed: list[Job]) -> None:
+        """Deliver at most `count` jobs that are due: append them to `handed`. `holder`: a number of the process that
+        gets them, 0 for this."""
         taken: list[Job] = []
         before: list[int] = []
         try:
@@ -454,6 +455,7 @@ class Lane(QuietLane):
                 taken.append(job)
             if taken:
                 self._deliver(taken, lease_ns, holder)
+                handed += taken
         except BaseException:
             # Interrupted, or the journal failed: nobody gets these jobs.
             self._is_torn = True
@@ -462,7 +464,6 @@ class Lane(QuietLane):
             raise
         finally:
             self._taking.clear()
-        return taken
 
     def _reason_after(self, at: Message, attempts: int) -> str:
         """Why a message is dead that has had all its attempts, and was not refused at the limit that there is now."""

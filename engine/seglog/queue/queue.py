@@ -487,8 +487,13 @@ class OwnedQueue(JobTaker, OpenHandle):
         the order in which they were put. A paused queue has none. Raises LogClosedError, also if it is
         closed while this waits.
         """
-        jobs = self._take(1, timeout, lease)
-        return jobs[0] if jobs else None
+        taken: list[Job] = []
+        try:
+            self._take(1, timeout, lease, taken)
+            return taken[0] if taken else None
+        except BaseException:
+            self._give_back(taken)
+            raise
 
     def get_many(
         self, max_jobs: int, timeout: timedelta | float | None = None, *, lease: timedelta | float | None = None
@@ -496,22 +501,32 @@ class OwnedQueue(JobTaker, OpenHandle):
         """Take the jobs that are due, at most `max_jobs`; wait up to `timeout` for the first one. Otherwise as get."""
         if type(max_jobs) is not int or max_jobs < 1:
             raise InvalidArgumentError(f"max_jobs must be an int of 1 or more, not {max_jobs!r}")
-        return self._take(max_jobs, timeout, lease)
+        taken: list[Job] = []
+        try:
+            self._take(max_jobs, timeout, lease, taken)
+            return taken
+        except BaseException:
+            self._give_back(taken)
+            raise
 
-    def _take(self, count: int, timeout: timedelta | float | None, lease: timedelta | float | None) -> list[Job]:
+    def _take(
+        self, count: int, timeout: timedelta | float | None, lease: timedelta | float | None, taken: list[Job]
+    ) -> None:
         lanes = self._in_order
         if (
             count == 1 and lease is None and len(lanes) == 1 and self._letters is None
             and not self._is_paused and not self._is_closed
             and (timeout is None or ((type(timeout) is int or type(timeout) is float) and 0 <= timeout <= _PLAIN_S))
-            and (job := lanes[0].take_quietly(self._options.lease_ns)) is not None
+            and lanes[0].take_quietly(self._options.lease_ns, taken)
         ):
-            return [job]
-        return self._take_for(0, count, timeout, lease)
+            return
+        self._take_for(0, count, timeout, lease, taken)
 
     def _take_wanted(self, wanted: Callable[[], int]) -> list[Job]:
         """Wait for jobs, and take as many as `wanted` says then; none if it says 0."""
-        return self._take_for(0, wanted, None, None)
+        taken: list[Job] = []
+        self._take_for(0, wanted, None, None, taken)
+        return taken
 
     def _wake_takers(self) -> bool:
         """Let those in `_take_wanted` ask again how many are wanted. False: they wait for another process."""
@@ -523,15 +538,20 @@ class OwnedQueue(JobTaker, OpenHandle):
 
     def __iter__(self) -> Iterator[Job]:
         """Take jobs one after another, waiting for each, until the queue is closed."""
-        while True:
-            try:
-                job = self.get()
-            except LogClosedError:
-                if self._is_closed:
-                    return
-                raise
-            if job is not None:
-                yield job
+        # (No generator, which ^C might interrupt between this call and its `yield`.)
+        return iter(self._next_job, None)
+
+    def _next_job(self) -> Job | None:
+        """Wait for the next job; None: the queue was closed."""
+        taken: list[Job] = []
+        try:
+            self._take(1, None, None, taken)
+            return taken[0]
+        except BaseException as error:
+            self._give_back(taken)
+            if isinstance(error, LogClosedError) and self._is_closed:
+                return None
+            raise
 
     # --- finishing ---------------------------------------------------------------------------
 

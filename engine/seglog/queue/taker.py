@@ -1,13 +1,19 @@
 """Waiting for jobs of some lanes, and taking them: what a queue and a consumer of a topic have in common.
 
 A thread that waits sleeps until the next job is due, a lease ends, a job comes, or the clock is set.
+
+Who takes jobs passes a list, to which they are added in one step as they are delivered. An exception from outside may
+come before the caller has them: the method that was called then finds them there, and gives them back.
 """
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 from seglog._kernels.quick_lock import LockCondition
 from seglog.clock import Clock
+from seglog.errors import SeglogError
 from seglog.queue.dead_letters import DeadLetters
 from seglog.queue.job import Job
 from seglog.queue.lane import Lane
@@ -16,8 +22,8 @@ from seglog.topic.dispatcher import LONGEST_S, LOOK_AGAIN_S
 
 
 class JobTaker:
-    """A subclass has these fields, and `_check` and `_is_held_back`. `_in_order`: the lanes, the most urgent first.
-    `_is_told`: setting the clock is reported, by a notification of `_changed`."""
+    """A subclass has these fields, `release`, and `_check` and `_is_held_back`. `_in_order`: the lanes, the most urgent
+    first. `_is_told`: setting the clock is reported, by a notification of `_changed`."""
 
     _in_order: Sequence[Lane]
     _changed: LockCondition
@@ -25,6 +31,10 @@ class JobTaker:
     _options: QueueOptions
     _clock: Clock
     _is_told: bool
+
+    def release(self, jobs: Iterable[Any]) -> None:
+        """Give jobs back that were not worked on."""
+        raise NotImplementedError
 
     def _check(self) -> None:
         """Raise what keeps it from taking jobs, with the lock."""
@@ -34,10 +44,15 @@ class JobTaker:
         """Whether no job is handed out now, with the lock. `_changed` is notified when that ends."""
         raise NotImplementedError
 
+    def _give_back(self, taken: list[Job]) -> None:
+        """They were taken, and the caller did not get them: deliver them at once, as the same attempt."""
+        with suppress(SeglogError):     # then the next opening delivers them
+            self.release(taken)
+
     def _take_for(
         self, holder: int, count: int | Callable[[], int], timeout: timedelta | float | None,
-        lease: timedelta | float | None,
-    ) -> list[Job]:
+        lease: timedelta | float | None, taken: list[Job],
+    ) -> None:
         """Take jobs for the holder with this number; 0: this process."""
         deadline = None if timeout is None else time.monotonic() + duration_ns("timeout", timeout) / 1e9
         lease_ns = self._options.lease_ns if lease is None else duration_ns("lease", lease)
@@ -45,14 +60,13 @@ class JobTaker:
         while True:
             if letters is not None and letters.is_due:
                 letters.send()
-            jobs = self._wait_for_jobs(count, deadline, lease_ns, holder)
-            if jobs is not None:
-                return jobs
+            if self._wait_for_jobs(count, deadline, lease_ns, holder, taken):
+                return
 
     def _wait_for_jobs(
-        self, count: int | Callable[[], int], deadline: float | None, lease_ns: int, holder: int
-    ) -> list[Job] | None:
-        """None: look again; dead letters are due."""
+        self, count: int | Callable[[], int], deadline: float | None, lease_ns: int, holder: int, taken: list[Job]
+    ) -> bool:
+        """False: look again; dead letters are due."""
         letters = self._letters
         with self._changed:
             while True:
@@ -62,27 +76,23 @@ class JobTaker:
                 wanted = count if isinstance(count, int) else count()
                 if not wanted:
                     self._changed.notify_one()      # another one that waits gets what woke this one
-                    return []
-                jobs = [] if self._is_held_back() else self._take_now(wanted, lease_ns, holder)
-                if jobs:
-                    return jobs
+                    return True
+                if not self._is_held_back():
+                    self._take_now(wanted, lease_ns, holder, taken)
+                if taken:
+                    return True
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if letters is not None and letters.is_due:
-                    return None
+                    return False
                 if left_s is not None and left_s <= 0:
-                    return jobs
+                    return True
                 self._sleep(seen, left_s)
 
-    def _take_now(self, count: int, lease_ns: int, holder: int) -> list[Job]:
-        lanes = self._in_order
-        if len(lanes) == 1:
-            return lanes[0].take(count, lease_ns, holder)
-        jobs: list[Job] = []
-        for lane in lanes:
-            jobs += lane.take(count - len(jobs), lease_ns, holder)
-            if len(jobs) == count:
+    def _take_now(self, count: int, lease_ns: int, holder: int, taken: list[Job]) -> None:
+        for lane in self._in_order:
+            lane.take(count - len(taken), lease_ns, holder, taken)
+            if len(taken) == count:
                 break
-        return jobs
 
     def _sleep(self, seen: int, left_s: float | None) -> None:
         """Sleep until something may have changed."""

@@ -3,7 +3,8 @@
 In the main thread: `interrupted_at_each_opcode` runs an action again and again, and raises KeyboardInterrupt before the
 n-th instruction of Python code in the package, n = 0, 1, 2 ..., until the action runs through. That is more than the
 interpreter does, which looks for signals at calls and backward jumps only. Left out are the instructions that leave a
-`with` block: they come between its last one and the call of `__exit__`, and no interpreter looks for signals there.
+`with` block: they come between its last one and the call of `__exit__`, and no interpreter looks for signals there; and
+the one that returns a value that is there already.
 
 By sys.settrace on Python 3.11, by sys.monitoring on newer ones: those tell a trace function nothing of the instructions
 of code that ran untraced since, so every test would pass.
@@ -15,6 +16,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import seglog
@@ -29,9 +31,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 @functools.cache
-def _leaves_with(code):
+def _left_out(code):
     """The offsets of the instructions that leave `with` blocks the plain way: three None, and the call. Before them
-    there is a swap, if the block returns a value: it is behind the block, too."""
+    there is a swap, if the block returns a value: it is behind the block, too. And those that return, but what a call
+    has just returned."""
     found = set()
     instructions = list(dis.get_instructions(code))
     for n in range(len(instructions) - 3):
@@ -42,6 +45,9 @@ def _leaves_with(code):
                 found.add(after.offset)
                 if after.opname.startswith("CALL"):
                     break
+    for before, after in pairwise(instructions):
+        if after.opname == "RETURN_VALUE" and not before.opname.startswith("CALL"):
+            found.add(after.offset)
     return found
 
 
@@ -64,7 +70,7 @@ class Interrupter:
         assert self.where is None, f"an interrupt at {self.where} was lost"
 
     def _before_instruction(self, code, offset, frame):
-        if self.where is None and not Interrupter.paused and offset not in _leaves_with(code):
+        if self.where is None and not Interrupter.paused and offset not in _left_out(code):
             if self.left == 0:
                 self.where = f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}"
                 raise Interrupted
