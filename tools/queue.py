@@ -20,7 +20,7 @@ from seglog.ledger.managed.manifest import Manifest
 from seglog.queue.backlog import WhenFull
 from seglog.queue.job import DeadJob, Job
 from seglog.queue.options import duration_ns
-from seglog.queue.queue import HIGHEST, LOWEST, TOPIC, OwnedQueue, QueueStats
+from seglog.queue.queue import HIGHEST, LOWEST, TOPIC, OwnedQueue, QueueStats, not_a_queue
 from seglog.queue.topic import Topic
 
 from . import report, terminal
@@ -497,9 +497,7 @@ def _check_queue(path: Path) -> None:
             "seglog.Topic",
         )
     if not (path / JOURNAL).exists():
-        raise NotALogError(
-            f"not a queue: it has no {JOURNAL}", file=path, hint="pass the directory of a seglog.Queue",
-        )
+        raise not_a_queue(path)
 
 
 def _is_new(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """A queue of jobs: what its calls promise, one by one."""
 import asyncio
 import errno
+import functools
 import logging
 import os
 import pickle
@@ -282,6 +283,23 @@ def test_a_queue_that_must_exist(path):
         seglog.Queue(path, create=False)
     seglog.Queue(path).close()
     seglog.Queue(path, create=False).close()
+
+
+@pytest.mark.parametrize("opened", [
+    seglog.Queue, functools.partial(seglog.Queue, attach=True), seglog.Topic, seglog.pulsar.ManagedLedger,
+])
+def test_a_directory_of_something_else_and_a_file_are_refused_and_left_alone(path, opened):
+    path.mkdir()
+    (path / "page.md").write_text("a page")
+    with pytest.raises(NotALogError, match=r"not a (queue: it has no queue.journal|topic|managed ledger)") as told:
+        opened(path)
+    assert "new or empty" in told.value.hint
+    assert os.listdir(path) == ["page.md"]
+    for file in (path / "page.md", path / "page.md/jobs"):
+        with pytest.raises(NotALogError, match=r"expected a directory, found a file.*page.md"):
+            opened(file)
+    (path / "page.md").rename(path / ".hidden")
+    opened(path).close()
 
 
 def test_wrong_arguments_of_the_other_calls(jobs):

@@ -3,6 +3,7 @@
 The kinds share names, such as `.seglog.lock`, and in a log dir a ledger's directory `ledger-0` is a partition's.
 """
 import os
+import re
 from enum import Enum
 
 from seglog.errors import NotALogError
@@ -10,6 +11,8 @@ from seglog.format import names
 
 MANIFEST = "manifest"               # of a managed ledger
 LEDGER_METADATA = "ledger.json"     # of a ledger, whose .log is no partition's
+# What is in a managed ledger's directory, besides hidden files: one that lost its manifest is known by these.
+_OF_A_MANAGED_LEDGER = re.compile(r"ledger-.*|(manifest|queue\.journal)(\.tmp)?|cursors|delayed|priority|queue\.sock")
 
 # For what takes a ledger's .log for a partition's.
 SEE_LEDGERS = "see seglog queue for a queue, seglog ledger for others"
@@ -44,6 +47,24 @@ def refuse_other_kind(directory: str | os.PathLike[str], wanted: DirectoryKind, 
     found = _kinds_of(directory)
     if found and wanted not in found:
         raise NotALogError(f"expected {wanted.value}, found {found[0].value}", file=directory, hint=hint)
+
+
+def refuse_other_place(directory: str | os.PathLike[str], error: NotALogError) -> None:
+    """Raise `error` if a directory has files, and none of a managed ledger: that, or what is made of one, is created in
+    a directory of its own. Raise NotALogError for a file in its place, and OSError if it cannot be listed."""
+    try:
+        listed = [name for name in os.listdir(directory) if name[:1] != "."]
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        file = os.fspath(directory)
+        while not os.path.lexists(file):        # it is one above
+            file = os.path.dirname(file)
+        raise NotALogError(
+            "expected a directory, found a file", file=file, hint="choose another path, or move it away"
+        ) from None
+    if listed and not any(map(_OF_A_MANAGED_LEDGER.fullmatch, listed)):
+        raise error
 
 
 def has_ledgers(directory: str | os.PathLike[str]) -> bool:

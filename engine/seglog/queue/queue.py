@@ -26,10 +26,11 @@ from seglog._kernels.shield import shielded
 from seglog.clock import Clock, checked_clock, listen, now_ns, unlisten
 from seglog.config import Fsync
 from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, NotALogError, SeglogError
+from seglog.format.directory_kinds import refuse_other_place
 from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.handles import OpenHandle
 from seglog.fs.lock import HINT_SELF
-from seglog.fs.refusals import as_path
+from seglog.fs.refusals import as_path, refusals
 from seglog.late_import import late
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.cursor_file import cursor_path
@@ -204,7 +205,7 @@ class OwnedQueue(JobTaker, OpenHandle):
             raise
 
     def _open(self, recover: bool) -> None:
-        self._refuse_topic()
+        self._refuse_others()
         if recover:
             self._mend_journals()
         for priority in [0, *stored_priorities(self.path)]:
@@ -228,8 +229,11 @@ class OwnedQueue(JobTaker, OpenHandle):
             raise InvalidArgumentError("dead_letters is this queue", hint="pass one of another directory, or None")
         return DeadLetters(target, self.path)
 
-    def _refuse_topic(self) -> None:
-        """Raise NotALogError for a topic's managed ledger: what a queue acknowledges may be removed."""
+    def _refuse_others(self) -> None:
+        """Raise NotALogError for a directory of something else; also for a topic's managed ledger: what a queue
+        acknowledges may be removed."""
+        with refusals("list", self.path):
+            refuse_other_place(self.path, not_a_queue(self.path))
         is_there = (self.path / FILE_NAME).exists()
         is_queue = cursor_path(self.path, SUBSCRIPTION).exists() or (self.path / JOURNAL).exists()
         if is_there and TOPIC in Manifest.read(self.path).properties:
@@ -722,6 +726,14 @@ class OwnedQueue(JobTaker, OpenHandle):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def not_a_queue(path: Path) -> NotALogError:
+    """The error for a directory that is something else."""
+    return NotALogError(
+        f"not a queue: it has no {JOURNAL}", file=path,
+        hint="pass the directory of a seglog.Queue, or one that is new or empty",
+    )
 
 
 OPEN: "weakref.WeakSet[OwnedQueue]" = weakref.WeakSet()

@@ -32,9 +32,10 @@ from seglog.clock import Clock, checked_clock, listen, unlisten
 from seglog.config import Fsync
 from seglog.delayed.config import DelayedDeliveryConfig
 from seglog.errors import InvalidArgumentError, LogClosedError, LogLockedError, NotALogError, SubscriptionBusyError
+from seglog.format.directory_kinds import refuse_other_place
 from seglog.fs.files import FileSystem, checked_fs
 from seglog.fs.handles import OpenHandle
-from seglog.fs.refusals import as_path
+from seglog.fs.refusals import as_path, refusals
 from seglog.late_import import late
 from seglog.ledger.config import ManagedLedgerConfig
 from seglog.ledger.managed.cursor_file import cursor_path
@@ -144,7 +145,7 @@ class Topic(OpenHandle):
             raise
 
     def _open(self, recover: bool) -> None:
-        self._refuse_queue()
+        self._refuse_others()
         if recover and (self.path / FILE_NAME).exists():
             late("seglog.ledger.managed.journal_repair")
             from seglog.ledger.managed.journal_repair import mend_journal
@@ -164,7 +165,13 @@ class Topic(OpenHandle):
         self._is_told = listen(self._clock, self._wake)
         OPEN.add(self)
 
-    def _refuse_queue(self) -> None:
+    def _refuse_others(self) -> None:
+        """Raise NotALogError for a directory of something else."""
+        with refusals("list", self.path):
+            refuse_other_place(self.path, NotALogError(
+                f"not a topic: it has no {FILE_NAME}", file=self.path,
+                hint="pass a topic's directory, or one that is new or empty",
+            ))
         is_topic = not (self.path / FILE_NAME).exists() or TOPIC in Manifest.read(self.path).properties
         if not is_topic and cursor_path(self.path, SUBSCRIPTION).exists():
             raise NotALogError("not a topic, but a queue", file=self.path, hint="open it with seglog.Queue")

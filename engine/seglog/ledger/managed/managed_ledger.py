@@ -29,7 +29,7 @@ from seglog._kernels.unclosed import Unclosed
 from seglog.clock import Clock, checked_clock
 from seglog.config import Fsync
 from seglog.errors import InvalidArgumentError, NotALogError
-from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind
+from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind, refuse_other_place
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, checked_fs
@@ -80,6 +80,10 @@ class OpenManagedLedger(ManagedReader, Unclosed):
                 path, DirectoryKind.MANAGED_LEDGER,
                 "pass a managed ledger or a queue; a new one needs a directory of its own",
             )
+            refuse_other_place(path, NotALogError(
+                f"not a managed ledger: it has no {FILE_NAME}", file=path,
+                hint="pass a topic's directory, or one that is new or empty",
+            ))
         if not create and not (path / FILE_NAME).exists():
             raise NotALogError(f"not a managed ledger: it has no {FILE_NAME}", file=path, hint=NO_MANIFEST_HINT)
         make_directories(fs, path)
