@@ -285,6 +285,22 @@ def test_a_queue_that_must_exist(path):
     seglog.Queue(path, create=False).close()
 
 
+def test_a_lease_that_runs_out_is_logged_once_for_each_job(path, clock, caplog):
+    with seglog.Queue(path, clock=clock, lease=5, fsync="never") as jobs:
+        for value in (b"a", b"b", b"c"):
+            jobs.put(value)
+        for _ in range(3):
+            taken = sorted(jobs.get_many(3, timeout=0), key=lambda job: job.id)
+            taken[1].extend(0)      # its worker lets it go
+            taken[2].extend(60)
+            clock.advance(5_000)
+            assert jobs.stats().in_flight == 1
+            taken[2].extend(0)
+    [line] = caplog.messages
+    assert "the lease of job 0:0 ran out at attempt 1, and it is delivered again: call job.extend()" in line
+    assert "lease=; it is 5 s" in line
+
+
 @pytest.mark.parametrize("opened", [
     seglog.Queue, functools.partial(seglog.Queue, attach=True), seglog.Topic, seglog.pulsar.ManagedLedger,
 ])

@@ -69,6 +69,8 @@ logger = Logger("seglog")
 SUBSCRIPTION = "queue"
 # Entries that are read from the disk at once, ahead of the calls that take their jobs.
 READ_AHEAD = 64
+# Finished ones are forgotten then.
+_UNWARNED_MAX = 1000
 # Jobs whose copies are gone and that become dead. Each takes memory, and a file may say that there are billions.
 _LOST_MAX = 1_000_000
 # What keeps an entry, or the messages of its batch, from being read, until somebody does something about it.
@@ -232,6 +234,8 @@ class Lane(QuietLane):
         self._again = {}        # in order
         # Those that a call of `take` has, and has not delivered yet.
         self._taking: set[Message] = set()
+        # Whose leases may end without a word, again or because somebody ended them.
+        self._unwarned: set[Message] = set()
         # When the dispatcher was asked for delayed jobs last.
         self._read_ns = self._clock.monotonic_ns()
         # An exception from outside came in the middle of a change: `_ready` may lack jobs.
@@ -531,9 +535,27 @@ class Lane(QuietLane):
     def _look_at_the_clock(self) -> None:
         leases = self.leases
         if leases.out:
-            self._again |= dict.fromkeys(leases.end_leases(self._clock.monotonic_ns()))
+            ended = leases.end_leases(self._clock.monotonic_ns())
+            self._again |= dict.fromkeys(ended)
+            self._warn_of(ended)
         if leases.waiting:
             self._again |= dict.fromkeys(leases.take_due(self._clock.now_ms()))
+
+    def _warn_of(self, ended: Sequence[Message]) -> None:
+        """Their leases ran out, and they are delivered again: say so, once for each."""
+        most, attempts = self._options.max_attempts, self.leases.attempts
+        for at in ended:
+            # (One that has had all its attempts is dead: an error says so.)
+            if at not in self._unwarned and (most is None or attempts.get(at, 0) < most):
+                self._unwarned.add(at)
+                late("logging")
+                logger.warning(
+                    "%s: the lease of %s %s ran out at attempt %d, and it is delivered again: call %s.extend() while "
+                    "work on it goes on, or open with a longer lease=; it is %g s", self.managed_ledger.path,
+                    self.noun, self.id_of(at), attempts.get(at, 0), self.noun, self._options.lease_ns / 1e9,
+                )
+        if len(self._unwarned) > _UNWARNED_MAX:
+            self._unwarned.intersection_update(attempts)
 
     def _clear_ready(self) -> None:
         self._ready.clear()
@@ -749,6 +771,8 @@ class Lane(QuietLane):
             self.check()
             if not self._has_lease(job):
                 raise self._lease_lost(job)
+            if not lease_ns:
+                self._unwarned.add(job._at)
             self.leases.extend(job._at, self._clock.monotonic_ns() + lease_ns)
             self._changed.notify_one()      # a shorter one: sleepers look again
 

@@ -240,6 +240,7 @@ class SubscriptionLane(Lane):
                 return
         if ended or due:
             self._come_again([*ended, *due])
+            self._warn_of(ended)
 
     def _come_again(self, messages: Sequence[At]) -> None:
         """They are delivered again, before what was not delivered yet."""
