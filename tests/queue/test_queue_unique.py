@@ -1,6 +1,7 @@
 """Keys of which a queue takes one job in a while: the key and its job are durable together, and outlive the job."""
 import os
 import random
+import shutil
 import threading
 
 import pytest
@@ -35,7 +36,8 @@ def test_of_a_key_one_job_is_put_until_its_window_is_over(jobs, clock):
     first = jobs.put(b"a", key="u1", unique_for=60)
     assert jobs.put(b"b", key="u1", unique_for=60) == first
     assert jobs.put(b"b", key="u1", unique_for=60, priority=7, delay=5) == first
-    others = {jobs.put(b"c", key=b"u1", unique_for=60), jobs.put(b"d", key="u2", unique_for=60, priority=7)}
+    assert jobs.put(b"b", key=b"u1", unique_for=60) == first    # the same key
+    others = {jobs.put(b"c", key="U1", unique_for=60), jobs.put(b"d", key="u2", unique_for=60, priority=7)}
     assert first not in others
     assert len(others) == 2
     assert jobs.put(b"e", key="u1") != first            # without unique_for, it is put
@@ -52,7 +54,8 @@ def test_of_a_key_one_job_is_put_until_its_window_is_over(jobs, clock):
 
 def test_of_many_each_key_gets_one_job_and_the_ids_are_in_order(jobs, path, clock):
     first = jobs.put(b"a", key="u1", unique_for=60)
-    ids = jobs.put_many([("u2", b"b"), ("u1", b"c"), ("u2", b"d"), (b"u2", b"e")], unique_for=60, properties={"x": "y"})
+    many = [("u2", b"b"), ("u1", b"c"), ("u2", b"d"), (b"\xff", b"e")]
+    ids = jobs.put_many(many, unique_for=60, properties={"x": "y"})
     assert ids[1] == first
     assert ids[0] == ids[2]
     assert len(set(ids)) == 3
@@ -60,7 +63,7 @@ def test_of_many_each_key_gets_one_job_and_the_ids_are_in_order(jobs, path, cloc
     assert jobs.put_many([], unique_for=60) == []
     found = jobs.get_many(9, timeout=0)
     assert [(job.value, job.key, job.id) for job in found] == [
-        (b"a", "u1", first), (b"b", "u2", ids[0]), (b"e", b"u2", ids[3]),
+        (b"a", "u1", first), (b"b", "u2", ids[0]), (b"e", b"\xff", ids[3]),
     ]
     assert [job.properties for job in found] == [{}, {"x": "y"}, {"x": "y"}]
     jobs.ack(found)
@@ -108,7 +111,7 @@ def test_a_key_that_is_none_and_a_wrong_window_are_refused(jobs, wrong):
 
 
 def test_a_window_outlives_its_job_its_files_and_restarts(path, clock):
-    keys = ["u1", b"\x00\xff", "ü " * 50, "", b""]
+    keys = ["u1", b"\x00\xff", "ü " * 50, b"t u", ""]
     with seglog.Queue(path, clock=clock, config=CONFIG) as jobs:
         ids = [jobs.put(b"a", key=key, unique_for=3600) for key in keys]
         for n in range(40):
@@ -158,6 +161,34 @@ def test_purging_ends_the_windows(path, clock):
         assert jobs.purge() == 1
     with seglog.Queue(path, clock=clock) as jobs:
         assert jobs.put(b"a", key="u", unique_for=60) != first
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_purge_while_a_key_is_put_leaves_it_with_its_job_or_without_one(path, clock, monkeypatch, tmp_path, many):
+    """Between the write of the job and the note of its key."""
+    def put(queue, *keys):
+        if many:
+            return queue.put_many([(key, b"a") for key in keys], unique_for=60)
+        return [queue.put(b"a", key=key, unique_for=60) for key in keys]
+
+    with seglog.Queue(path, clock=clock) as jobs:
+        old = put(jobs, "old", "older")
+        lane_0, is_left = jobs._lane(0), type(jobs._lane(0))._is_left
+
+        def purge_and_ask(*args):
+            monkeypatch.undo()
+            jobs.purge()
+            return is_left(lane_0, *args)
+
+        monkeypatch.setattr(lane_0, "_is_left", purge_and_ask)
+        purged = put(jobs, "u", "v")
+        assert backlog(jobs) == (0 if many else 1)
+        if many:
+            shutil.copytree(path, tmp_path / "after a crash")
+            with seglog.Queue(tmp_path / "after a crash", clock=clock) as again:
+                assert not {*put(again, "old", "older", "u", "v")} & {*old, *purged}
+        assert put(jobs, "u")[0] != purged[0]
+        assert not {*put(jobs, "old", "older")} & {*old}
 
 
 def test_threads_that_put_a_key_at_once_put_one_job(path):

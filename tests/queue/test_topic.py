@@ -155,6 +155,14 @@ def test_a_failover_consumer_waits_until_the_one_before_it_closes(topic):
 # --- order ---------------------------------------------------------------------------------------
 
 
+def test_text_and_its_bytes_are_one_key(topic):
+    topic.publish(b"1", key="ü")
+    topic.publish(b"2", key="ü".encode())
+    topic.publish_many([("ü".encode(), b"3"), (b"\xff", b"4")])
+    consumer = topic.subscribe("s", kind="key_shared", start="earliest")
+    assert values(consumer.get_many(10, timeout=0)) == [b"1", b"4"]
+
+
 def test_messages_of_a_key_come_one_by_one_and_others_do_not_wait(topic):
     fill(topic, "a1", "a2", "b1", "a3", "b2")
     topic.publish(b"no key")

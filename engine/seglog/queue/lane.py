@@ -185,6 +185,8 @@ class Lane(QuietLane):
         self._job_kind = self._kind
         self.reraises = options.reraise
         self._repairing = _Repairing(self)
+        # How often it was purged.
+        self._purges = 0
         # Now, where no exception comes from outside: one that comes during an import leaves its lock taken forever.
         pulsar_pb()
 
@@ -319,13 +321,15 @@ class Lane(QuietLane):
         entry, publish_time_ms, due_ms = self.delayed.build(
             value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties
         )
+        purges = self._purges
         if due_ms is None:
             position = self.managed_ledger._appender.add_built(entry, publish_time_ms)
         else:
             position = self.delayed._add_within_limits(entry, publish_time_ms, due_ms)
         if unique is not None:
             with self._lock:
-                self.claim(*unique, position)
+                if self._is_left(position, purges):
+                    self.claim(*unique, position)
         with self._lock:
             self._counts.puts.add()
         if due_ms is None:
@@ -363,6 +367,7 @@ class Lane(QuietLane):
                 value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties, unique=(name, until_ms)
             )}
         properties = {**(properties or {}), UNIQUE_UNTIL: str(until_ms)}
+        purges = self._purges
         positions = self.managed_ledger.add_entries([
             self.delayed.build(value, delay=delay, deliver_at_ms=deliver_at_ms, key=key, properties=properties)[0]
             for key, value in jobs.values()
@@ -370,10 +375,17 @@ class Lane(QuietLane):
         claims = [(name, Claim(until_ms, *position)) for name, position in zip(jobs, positions, strict=True)]
         with self._lock:
             self._counts.puts.add(len(claims))
-            self._journal.append(change_of(claims))
+            claims = [one for one, position in zip(claims, positions, strict=True) if self._is_left(position, purges)]
+            if claims:
+                self._journal.append(change_of(claims))
             for name, claim in claims:
                 self.unique.add(name, claim, self._clock.now_ms())
         return {name: self.id_of((*position, -1)) for name, position in zip(jobs, positions, strict=True)}
+
+    def _is_left(self, position: Position, purges: int) -> bool:
+        """Whether a new job has its key, with the lock: not if a purge has removed it since there were so many. (If a
+        consumer was quick, `_claim_early` has noted it.)"""
+        return purges == self._purges or not self._is_acknowledged((*position, -1))
 
     def claim(self, name: bytes, until_ms: int, position: Position) -> None:
         """Note that a job has a key alone, with the lock."""
@@ -979,13 +991,17 @@ class Lane(QuietLane):
             if is_out_of_space(self.managed_ledger._tail.failure) or is_out_of_space(self._journal.failure):
                 shielded(self._reopen)
             self.managed_ledger._check_writable()       # before anything is forgotten
-            before = self._messages()
+            before, last = self._messages(), self.managed_ledger.last_position
             self._clear_ready()
             if self.leases.dead:
                 self._acknowledge_living()
             else:
                 self._cursor.clear_backlog()
+            self._purges += 1
             self.unique.clear()
+            # No opening looks for keys in what is removed, even if the next journal comes while a put is under way.
+            if self.unique.listed_to is not None and last is not None:
+                self.unique.listed_to = max(self.unique.listed_to, last)
             for message in [*self.leases.attempts, *self.leases.out, *self.leases.waiting]:
                 self.leases.finish(message)
             self._checkpoint()
@@ -995,9 +1011,12 @@ class Lane(QuietLane):
     def _reopen(self) -> None:
         """Close and open it, which recovers what a put or an acknowledgement left on a full disk, and gives back what
         is reserved. What was out is ready again. With the lock. After an error it is closed."""
+        before = self.unique
         with suppress(LogFailedError):      # callers got this failure, and opening handles it
             self.close()
         self._open(create=False)
+        # (The same set: their puts remove them.)
+        self.unique.under_way, self.unique.is_unsure = before.under_way, before.is_unsure
 
     def _acknowledge_living(self) -> None:
         """Acknowledge everything but the dead messages."""

@@ -1,6 +1,8 @@
 """A message of a topic, as the consumers of one subscription get it."""
+from base64 import b64decode
 from typing import Protocol
 
+from seglog._kernels.entry_frame import KEY_IS_BASE64
 from seglog.ledger.position import Position
 from seglog.queue.job import DeadJob, Job
 
@@ -46,18 +48,28 @@ class Message(Job):
         self.is_settled = True
 
     def _order_key(self) -> bytes | None:
-        """What orders it with the kind key_shared: its ordering key, or its key. (Commands.resolveStickyKey)"""
+        """What orders it with the kind key_shared: its ordering key, or its key, as bytes: text is the same key as its
+        bytes in UTF-8. (Commands.resolveStickyKey)"""
         if self._batched is not None:
             single = self._batched.metadata
             if single.HasField("ordering_key"):
                 return bytes(single.ordering_key)
-            return single.partition_key.encode() if single.HasField("partition_key") else None
+            if not single.HasField("partition_key"):
+                return None
+            return _key_of(single.partition_key.encode(), is_base64=single.partition_key_b64_encoded)
         entry, fields = self._parts()
         if _ORDERING_KEY_TAG in bytes(entry.metadata_bytes()):
             metadata = entry.metadata
             if metadata.HasField("ordering_key"):
                 return bytes(metadata.ordering_key)
-        return fields.key
+        return None if fields.key is None else _key_of(fields.key, is_base64=bool(fields.flags & KEY_IS_BASE64))
+
+
+def _key_of(stored: bytes, *, is_base64: bool) -> bytes:
+    try:
+        return b64decode(stored) if is_base64 else stored
+    except ValueError:      # another program's: it orders as it is
+        return stored
 
 
 class DeadMessage(Message, DeadJob):

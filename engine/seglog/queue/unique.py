@@ -115,14 +115,15 @@ class UniqueKeys:
 
 
 def key_bytes(key: str | bytes | None) -> bytes:
-    """A key as one of bytes; text and bytes are never the same. Raises InvalidArgumentError."""
+    """A key as bytes: text is the same key as its bytes in UTF-8, as for Kafka and Pulsar. Raises InvalidArgumentError.
+    """
     if isinstance(key, str):
         try:
-            return b"t" + key.encode()
+            return key.encode()
         except UnicodeEncodeError:
             raise InvalidArgumentError(f"a key must be text that UTF-8 can encode, not {repr(key)[:80]}") from None
     if isinstance(key, bytes):
-        return b"b" + key
+        return key
     raise InvalidArgumentError(
         f"unique_for needs a key, text or bytes, not {repr(key)[:80]}",
         hint='pass key="...": of the jobs with this key, one is put',
@@ -146,8 +147,10 @@ def listed_to(position: Position) -> Change:
 
 
 def _text_of(name: bytes, until_ms: int) -> str:
-    key = name.decode() if name[:1] == b"t" else "b" + b64encode(name[1:]).decode()
-    return f"{until_ms} {key}"
+    try:
+        return f"{until_ms} t{name.decode()}"
+    except UnicodeDecodeError:
+        return f"{until_ms} b{b64encode(name).decode()}"
 
 
 def _parsed(text: bytes, position: int) -> tuple[int, bytes]:
@@ -158,6 +161,6 @@ def _parsed(text: bytes, position: int) -> tuple[int, bytes]:
         until_ms = int(until)
         if not 0 <= until_ms < 2**63:
             raise ValueError
-        return until_ms, key if key[:1] == b"t" else b"b" + b64decode(key[1:], validate=True)
+        return until_ms, key[1:] if key[:1] == b"t" else b64decode(key[1:], validate=True)
     except ValueError:
         raise CorruptJournalError("invalid key in a record whose checksum is right", position=position) from None
