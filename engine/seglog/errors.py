@@ -387,6 +387,8 @@ class LogFailedError(StorageError):
     hint = (
         f"{_FIX_IT}, and run the same command again; in a program, close the log and open it again: opening recovers it"
     )
+    # What the first error said.
+    _first: str | None = None
 
     @classmethod
     def since(cls, first: BaseException, what: str = "log") -> Self:
@@ -395,10 +397,19 @@ class LogFailedError(StorageError):
             words = f"{type(first).__name__}: {first}".removesuffix(": ")
             return cls(f"the {what} is read-only after an error: {words}")
         number = getattr(first, "errno", None)
-        return cls(
-            f"the {what} is read-only after an error: {first.what}", file=first.file, errno=number,
+        # (A managed ledger fails because its ledger did: told once.)
+        words = (first._first if isinstance(first, LogFailedError) else None) or first.what
+        made = cls(
+            f"the {what} is read-only after an error: {words}", file=first.file, errno=number,
             hint=cls.hint.replace(_FIX_IT, _FREE_SPACE) if number in (errno.ENOSPC, errno.EDQUOT) else None,
         )
+        made._first = words
+        return made
+
+    def hint_beside(self, owner: int) -> str:
+        """What to do in a process that is attached to the one with this id."""
+        fix = _FREE_SPACE if self.errno in (errno.ENOSPC, errno.EDQUOT) else _FIX_IT
+        return f"{fix}; then process {owner}, which owns it, must close and open it again, or end: opening recovers it"
 
 
 class LogClosedError(StorageError):

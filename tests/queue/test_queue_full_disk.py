@@ -134,6 +134,20 @@ def test_purging_frees_a_full_disk_where_a_put_failed(path):
         assert [(job.value, job.attempt) for job in jobs.get_many(10, timeout=0)] == [(b"again", 2)]
 
 
+def test_a_full_disk_is_told_once_and_who_must_do_what(path, caplog):
+    disk = NoRoomForEntries()
+    jobs, _ = failed_put(path, disk, attach=True)
+    with jobs, seglog.Queue(path, attach=True, config=CONFIG) as attached:
+        for queue in (jobs, attached):
+            with pytest.raises(LogFailedError) as told:
+                queue.put(b"too many")
+            assert str(told.value).count("read-only after an error") == 1
+        assert "free space" in told.value.hint
+        assert f"process {os.getpid()}, which owns it, must close and open it again" in told.value.hint
+        assert len([line for line in caplog.messages if "read-only" in line]) == 1
+        disk.is_full = False
+
+
 def test_purging_a_full_disk_keeps_the_dead_and_wakes_who_waits(path):
     disk = NoRoomForEntries()
     jobs, held = failed_put(path, disk, max_attempts=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from seglog.attach.channel import VERSION, Channel, GoneError, Header
 from seglog.attach.errors_sent import error_received
-from seglog.errors import ForkedHandleError, LogClosedError, ProtocolError
+from seglog.errors import ForkedHandleError, LogClosedError, LogFailedError, ProtocolError
 from seglog.fs import local_socket
 
 # How long the owner may take to accept a connection.
@@ -29,6 +29,8 @@ class Client:
         self._is_ended = False
         self._spare: list[Channel] = []
         self._busy: set[Channel] = set()
+        # The process id of the owner.
+        self._pid = 0
         self._main, hello = self._connect(None, is_main=True, held=held)
         self._busy.discard(self._main)
         owner = hello.get("owner")
@@ -55,7 +57,7 @@ class Client:
         try:
             if self._is_ended:
                 raise GoneError
-            channel.check_peer()
+            self._pid = channel.check_peer()
             channel.send(
                 {"hello": "seglog", "version": VERSION, "holder": self._holder, "is_main": is_main, "held": held or []},
                 deadline=deadline,
@@ -100,6 +102,8 @@ class Client:
             self._spare.append(channel)
         if isinstance(error, LogClosedError | ForkedHandleError):
             raise GoneError     # it is closing
+        if isinstance(error, LogFailedError):
+            error.hint = error.hint_beside(self._pid)
         if error is not None:
             raise error
         return answer, found

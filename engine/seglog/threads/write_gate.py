@@ -50,7 +50,7 @@ class WriteGate(ChangeGate):
                 if not isinstance(another, Exception):
                     raise
             return
-        if error is self.failure:
+        if error is self.failure and not isinstance(error, LogFailedError):     # then what failed first has logged it
             _LOG.error("%s is read-only until it is opened again: %s", self.path, error)
         if isinstance(error, Exception) and not isinstance(error, LogFailedError):
             raise self.failed(error) from error
