@@ -12,6 +12,7 @@ from seglog.clock import ManualClock, SystemClock
 from seglog.errors import InvalidArgumentError, LeaseLostError, OffsetOutOfRangeError, SeglogError
 from seglog.fs.files import OsFileSystem
 from seglog.tools import cli
+from seglog.tools import queue as queue_command
 from support.command import seglog as seglog_command
 
 
@@ -240,6 +241,15 @@ def test_the_words_of_other_tools_name_our_commands():
     assert "did you mean" not in first_and_hint("zzz", status=2)[0]
 
 
+def test_the_words_of_other_queues_name_our_commands():
+    known = queue_command.command.commands
+    assert {meant.split()[0] for meant in queue_command.MEANT.values()} <= {*known}
+    assert not {*queue_command.MEANT} & {*known}
+    for given in ("add", "get", "dead", "size"):
+        assert f"did you mean 'queue {queue_command.MEANT[given]}'" in first_and_hint("queue", given, status=2)[0]
+    assert "did you mean 'queue put'" in first_and_hint("queue", "pit", status=2)[0]
+
+
 def test_a_topic_where_a_partition_is_read(tmp_path, log):
     missing, partition = tmp_path / "orders", tmp_path / "orders-0"
     for words in (["dump"], ["ls"], ["verify"], ["seek", "--offset", 0]):
@@ -271,6 +281,26 @@ def test_a_config_that_is_no_mapping(tmp_path, door, config):
     with pytest.raises(InvalidArgumentError, match="must be a mapping"):
         door(tmp_path / "made", config=config)
     assert not (tmp_path / "made").exists()
+
+
+def test_the_arguments_of_other_queues_name_ours(jobs):
+    for call, meant in (
+        (lambda: jobs.put(b"a", eta=5), "'eta': did you mean at"),
+        (lambda: jobs.put_many([b"a"], countdown=5), "did you mean delay"),
+        (lambda: jobs.get(block=False), "did you mean timeout"), (lambda: jobs.get_many(1, wait=5), "timeout"),
+    ):
+        with pytest.raises(TypeError, match=meant):
+            call()
+    with pytest.raises(TypeError, match=r"Queue.put\(\) got an unexpected keyword argument 'x'$"):
+        jobs.put(b"a", x=1)
+    assert jobs.stats().backlog == 0
+
+
+def test_a_start_and_a_producer_of_a_topic(tmp_path):
+    with seglog.Topic(tmp_path / "topic") as topic:
+        assert '"earliest"' in hint_of(lambda: topic.subscribe("s", start="beginning"))
+        with topic.producer("p"):
+            assert "choose another name" in hint_of(lambda: topic.producer("p"))
 
 
 def test_whether_to_wait_may_be_anything(jobs):

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from inspect import cleandoc
 from io import StringIO
@@ -289,12 +289,19 @@ class CommandGroup(click.Group):
 
     command_class = Command
 
+    def __init__(self, *args: Any, meant: Mapping[str, str] | None = None, **named: Any) -> None:
+        """`meant`: commands, by what else somebody may call them."""
+        super().__init__(*args, **named)
+        self._meant = meant or {}
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as e:
+            if meant := self._meant.get(args[0]):
+                raise _with_nearest(e, ctx, args[0], (), f"{ctx.info_name} ", [meant]) from None
             # `seglog backup LOGDIR STORE`, `seglog cursors data/orders-0`
             first = [name for name in ("create", "ls") if name in self.commands]
             otherwise = first[:1] if os.path.exists(args[0]) else []

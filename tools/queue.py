@@ -47,7 +47,17 @@ raw_option = click.option(
 )
 
 
-@click.group(name="queue", cls=CommandGroup)
+# What other programs call them.
+MEANT = {
+    **dict.fromkeys(("add", "push", "send", "enqueue", "publish"), "put"),
+    **dict.fromkeys(("get", "pop", "receive", "consume", "dequeue"), "take"),
+    **dict.fromkeys(("size", "count", "length", "status", "info"), "stats"),
+    **dict.fromkeys(("clear", "empty"), "purge"),
+    "dead": "peek --dead", "retry": "requeue", "list": "ls",
+}
+
+
+@click.group(name="queue", cls=CommandGroup, meant=MEANT)
 def command() -> None:
     """Put, take, count and look at the jobs of a queue (seglog.Queue).
 
@@ -219,8 +229,9 @@ def create(path: Path, dry_run: bool, as_json: bool) -> int:
               help="Deliver the jobs at this time, not before: ISO 8601, ms since 1970, or +10m.")
 @click.option("--priority", type=NumberType(), metavar="N", default=0, show_default=True,
               help=f"From {LOWEST} to {HIGHEST}; jobs of a higher one are delivered first.")
-@click.option("--unique-for", metavar="SECONDS", type=float,
-              help="Put one job with this --key in so many seconds; otherwise print the id of the first.")
+@click.option("--unique-for", metavar="SECONDS", type=DurationType(),
+              help="Put one job with this --key in so many seconds, or in 10m, 2h, 1d; otherwise print the id of the "
+                   "first.")
 @dry_run_option
 @json_option
 def put(
@@ -284,9 +295,9 @@ def put(
 @click.argument("path", metavar="DIR", type=PATH)
 @click.option("--max-attempts", type=NumberType(1), metavar="N", default=10, show_default=True,
               help="A job that failed so often is dead.")
-@click.option("--retry-delay", metavar="SECONDS", type=float, default=1.0, show_default=True,
+@click.option("--retry-delay", metavar="SECONDS", type=DurationType(), default=1.0, show_default=True,
               help="How long a job waits that failed: twice as long each time.")
-@click.option("--max-retry-delay", metavar="SECONDS", type=float, default=300.0, show_default=True,
+@click.option("--max-retry-delay", metavar="SECONDS", type=DurationType(), default=300.0, show_default=True,
               help="How long it waits at most.")
 @click.option("--max-backlog", type=NumberType(1), metavar="N", help="How many jobs the queue holds.")
 @click.option("--when-full", type=click.Choice(get_args(WhenFull)), default="block", show_default=True,
@@ -336,7 +347,7 @@ def serve(
 @command.command(cls=Command)
 @path_argument
 @click.option("--count", type=NumberType(1), metavar="N", default=1, show_default=True, help="Take up to N jobs.")
-@click.option("--timeout", metavar="SECONDS", type=float, default=0.0, show_default=True,
+@click.option("--timeout", metavar="SECONDS", type=DurationType(), default=0.0, show_default=True,
               help="Wait this long for each job that is not in the queue yet.")
 @raw_option
 @dry_run_option

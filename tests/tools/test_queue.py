@@ -59,7 +59,7 @@ def test_put_creates_a_queue_and_prints_ids(tmp_path):
 
 
 def test_put_with_unique_for_puts_one_job_of_a_key(tmp_path):
-    words = ["queue", "put", tmp_path / "q", "--key", "k", "--unique-for", "3600"]
+    words = ["queue", "put", tmp_path / "q", "--key", "k", "--unique-for", "1h"]
     assert run(*words, "a", "--dry-run", status=1).stdout == "1 job to put: nothing was changed\n"
     first = run(*words, "a").stdout
     assert first == "0:0\n"

@@ -294,7 +294,10 @@ class Topic(OpenHandle):
         with self._producing:
             self._check()
             if name in self._producers:
-                raise SubscriptionBusyError(f"a producer {name!r} is open", file=self.path)
+                raise SubscriptionBusyError(
+                    f"a producer {name!r} is open", file=self.path,
+                    hint="close the other one first, or share it among threads; or choose another name",
+                )
             if self._sequences is None:
                 self._sequences = shielded(partial(Sequences, self._home, create=True))
             producer = self._producers[name] = TopicProducer(self, name, self._sequences)
@@ -372,7 +375,12 @@ class Topic(OpenHandle):
         if type(start) is int:
             return ledger.position_at_index(start) or end
         if isinstance(start, str | datetime):
-            return ledger.position_at_time(time_ms(what, start, self._clock.now_ms())) or end
+            try:
+                since_ms = time_ms(what, start, self._clock.now_ms())
+            except InvalidArgumentError as error:
+                error.hint = f'"earliest" is the first message that is kept, "latest" the next one; or {error.hint}'
+                raise
+            return ledger.position_at_time(since_ms) or end
         raise InvalidArgumentError(
             f'{what} must be "earliest", "latest", a time, an index, a Position or a Message, not {repr(start)[:80]}'
         )
