@@ -19,6 +19,7 @@ from support.waiting import wait_for
 
 celery = pytest.importorskip("celery", reason="the extra `test` brings it")
 kombu = pytest.importorskip("kombu")
+importlib.import_module("kombu.pidbox")
 importlib.import_module("seglog.kombu")
 
 COUNT, KILLS = 240, 4
@@ -92,6 +93,26 @@ def test_messages_come_in_their_order_and_those_of_a_higher_priority_first(tasks
     assert (tasks.qsize(), backlog(in_memory)) == (0, 0)
     with pytest.raises(Empty):
         tasks.get(timeout=0.1)
+
+
+def test_the_mailboxes_of_calls_of_control_and_of_workers_are_removed(connected, url, in_memory):
+    """Each `ping` left a directory."""
+    def left():
+        return os.listdir(in_memory / "broker")
+
+    app = celery.Celery("tasks", broker=url)
+    try:
+        app.control.ping(timeout=0.05)
+        assert left() == []
+    finally:
+        app.pool.force_close_all()
+    connection = connected()
+    channel = connection.channel()
+    kombu.pidbox.Mailbox("tasks")(connection).Node("worker", channel=channel).listen()
+    assert left() == ["worker.tasks.pidbox"]
+    kombu.Queue("kept", auto_delete=True, channel=channel).declare()
+    connection.close()
+    assert left() == ["kept"]
 
 
 def test_a_requeued_message_is_there_again_and_one_that_was_rejected_or_acknowledged_is_not(tasks, in_memory):

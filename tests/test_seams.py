@@ -106,6 +106,7 @@ REMOVES_TREES = {
     "engine/seglog/frames/lake.py": {"remove_files"},       # the same
     "engine/seglog/fs/scratch.py": {"remove_tree"},
     "engine/seglog/fs/staging.py": {"remove_tree"},         # stagings; partitions, renamed before
+    "engine/seglog/kombu.py": {"remove_tree"},              # mailboxes that its process made
     "engine/seglog/ledger/ledger.py": {"remove_tree"},      # ledgers, renamed before, and snapshots
     "engine/seglog/spark/sink_commit.py": {"remove_tree"},  # what tasks have staged
     "engine/seglog/spark/target.py": {"remove_tree"},       # a target that the conversion made

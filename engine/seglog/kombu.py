@@ -33,6 +33,8 @@ from seglog.errors import (
     QueueFullError,
     StorageError,
 )
+from seglog.fs.files import OsFileSystem
+from seglog.fs.removal import remove_tree
 from seglog.logger import Logger
 from seglog.queue.job import Job
 
@@ -46,6 +48,8 @@ WAIT_S, WAIT_OF_SEVERAL_S = 1.0, 0.05
 # What is no message of kombu is looked at again after this time.
 _NO_MESSAGE_S = 300
 _NONE = None, None
+# How the queues end that kombu makes for a call of `control`, with a new name each time, or for a worker.
+_MAILBOX = ".pidbox"
 # The options that `transport_options` passes to the queues.
 _OPTIONS = {"fsync": "fsync", "visibility_timeout": "lease", "max_backlog": "max_backlog", "when_full": "when_full"}
 
@@ -57,6 +61,8 @@ class _Broker:
         self.directory = directory
         self.pid = os.getpid()
         self._queues: dict[str, SharedQueue] = {}
+        # Of these, the ones that are removed when they are closed.
+        self._mailboxes: set[str] = set()
         self._lock = threading.Lock()
         # How many connections use it.
         self.users = 0
@@ -73,6 +79,23 @@ class _Broker:
                 self._queues[name] = found
             return found
 
+    def add_mailbox(self, name: str) -> None:
+        """Remove the queue when it is closed, or done with."""
+        self._mailboxes.add(name)
+
+    def remove_mailbox(self, name: str) -> bool:
+        """Close and remove the queue, if it is a mailbox of this process."""
+        with self._lock:
+            if name not in self._mailboxes:
+                return False
+            self._mailboxes.remove(name)
+            queue = self._queues.pop(name, None)
+        if queue is not None:
+            queue.close()
+        with suppress(StorageError):    # another process uses it
+            remove_tree(OsFileSystem(), self.directory, self._path(name).name)
+        return True
+
     def has(self, name: str) -> bool:
         """Whether a queue exists."""
         return name in self._queues or self._path(name).is_dir()
@@ -84,6 +107,8 @@ class _Broker:
 
     def close(self) -> None:
         """Close its queues: what was taken and not acknowledged is delivered again."""
+        for name in list(self._mailboxes):
+            self.remove_mailbox(name)
         with self._lock:
             queues, self._queues = list(self._queues.values()), {}
         for queue in queues:
@@ -151,8 +176,15 @@ class KombuChannel(virtual.Channel):     # type: ignore[misc]
         transport: Transport = self.connection
         return transport.broker.queue(name, transport.queue_options)
 
-    def _new_queue(self, queue: str, **_: object) -> None:
+    def _new_queue(self, queue: str, *, auto_delete: bool = False, **_: object) -> None:
         self._queue(queue)
+        # (Others keep what is in them until somebody takes it, in whatever process.)
+        if auto_delete and queue.endswith(_MAILBOX):
+            self.connection.broker.add_mailbox(queue)
+
+    def _delete(self, queue: str, *_: object, **__: object) -> None:
+        if not self.connection.broker.remove_mailbox(queue):
+            self._purge(queue)
 
     def _has_queue(self, queue: str, **_: object) -> bool:
         return bool(self.connection.broker.has(queue))
