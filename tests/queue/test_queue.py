@@ -285,6 +285,34 @@ def test_a_queue_that_must_exist(path):
     seglog.Queue(path, create=False).close()
 
 
+def test_a_priority_that_is_used_first_while_the_queue_is_closed_is_closed_too(path, monkeypatch):
+    """Its lane was opened behind the back of `close`, and kept the lock of its directory."""
+    jobs, begun, goes_on = seglog.Queue(path, fsync="never"), threading.Event(), threading.Event()
+    open_lane = jobs._open_lane
+
+    def late(priority):
+        begun.set()
+        assert goes_on.wait(30)
+        return open_lane(priority)
+
+    def put():
+        with suppress(LogClosedError):
+            jobs.put(b"a", priority=5)
+
+    monkeypatch.setattr(jobs, "_open_lane", late)
+    threads = [threading.Thread(target=put), threading.Thread(target=jobs.close)]
+    threads[0].start()
+    assert begun.wait(30)
+    threads[1].start()
+    wait_for(lambda: jobs.closed)
+    time.sleep(0.01)        # `close` waits for the lock
+    goes_on.set()
+    for thread in threads:
+        thread.join(30)
+    with seglog.Queue(path) as again:
+        again.put(b"b", priority=5)
+
+
 def test_a_lease_that_runs_out_is_logged_once_for_each_job(path, clock, caplog):
     with seglog.Queue(path, clock=clock, lease=5, fsync="never") as jobs:
         for value in (b"a", b"b", b"c"):

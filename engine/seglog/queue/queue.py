@@ -721,7 +721,9 @@ class OwnedQueue(JobTaker, OpenHandle):
 
     def _close(self) -> None:
         errors: list[BaseException] = []
-        for lane in self._in_order:
+        with self._lock:        # a lane that is being opened is there now; no other comes
+            lanes = self._in_order
+        for lane in lanes:
             try:
                 with self._lock:
                     lane.close()
