@@ -27,7 +27,7 @@ from cpython.pythread cimport (
 )
 from libc.stdint cimport int64_t
 
-from .ending cimport others_run
+from .ending cimport is_last_thread, others_run
 
 cdef extern from "pythread.h":
     # CPython's own declarations say `enum`, `long long` (microseconds) and `int`.
@@ -169,13 +169,18 @@ cdef class LockCondition:
         """Report a change: wake all waiting threads. Any thread may call it, with or without the lock."""
         cdef Sleeper* sleeper
         self.number += 1
-        if self.forks != forks_of_process:
-            self.first = NULL       # threads of the parent
-            self.forks = forks_of_process
+        self.forget_the_gone()
         while self.first != NULL:
             sleeper = self.first
             self.first = sleeper.next
             PyThread_release_lock(sleeper.bed)
+
+    cdef void forget_the_gone(self) noexcept:
+        """Forget the threads of a parent, and those that were stopped while the interpreter ends: the stack of each,
+        where its Sleeper is, may be gone."""
+        if self.forks != forks_of_process or is_last_thread():
+            self.first = NULL
+            self.forks = forks_of_process
 
     def notify_one(self):
         """Report a change for one thread: wake the one that fell asleep last. For threads that use `with condition:`.
@@ -185,9 +190,7 @@ cdef class LockCondition:
 
     cdef int wake_one(self) except -1:
         cdef Sleeper* sleeper
-        if self.forks != forks_of_process:
-            self.first = NULL       # threads of the parent
-            self.forks = forks_of_process
+        self.forget_the_gone()
         sleeper = self.first
         if sleeper != NULL:
             self.first = sleeper.next

@@ -2,6 +2,7 @@
 alone."""
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -285,3 +286,40 @@ def test_the_intake_reads_the_systems_clock():
     now = time.time_ns() // 10**6
     assert not took.add(5, 1, now - 5)
     assert took.add(5, 1, now + 10_000)
+
+
+AT_THE_END = """
+import os, sys, threading, time, types
+from seglog._kernels.quick_lock import LockCondition, QuickLock
+
+condition, sleeping = LockCondition(QuickLock()), threading.Semaphore(0)
+
+def sleep():
+    with condition:
+        sleeping.release()
+        condition.wait(condition.number, 0.05)
+
+threading.stack_size(32 << 20)      # so large that the system gets them back
+for _ in range(6):
+    threading.Thread(target=sleep, daemon=True).start()
+
+class Last:
+    def __del__(self, condition=condition, sleep=time.sleep, write=os.write):
+        sleep(0.2)      # the threads wake up, and are stopped
+        condition.notify_one()
+        condition.notify()
+        write(1, b"notified")
+
+sys.modules["holder"] = holder = types.ModuleType("holder")
+holder.last = Last()
+del holder
+for _ in range(6):
+    sleeping.acquire()
+with condition:     # they sleep
+    pass
+"""
+
+
+def test_who_notifies_while_the_interpreter_ends_wakes_no_thread_whose_stack_is_gone():
+    done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "notified"), done.stderr
