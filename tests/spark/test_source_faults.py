@@ -3,13 +3,24 @@ import json
 import pickle
 import re
 import shutil
+import traceback
 
+import pyarrow
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 import seglog
-from seglog.errors import CorruptRecordError, InvalidArgumentError, SchemaNotFoundError, UndecodableRecordError
+from seglog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    LogLockedError,
+    SchemaNotFoundError,
+    StorageError,
+    UndecodableRecordError,
+)
 from seglog.spark.offset_ranges import ranges
+from seglog.spark.sink import BatchSink
 from seglog.spark.source import SeglogSource
 from seglog.spark.source_options import SourceOptions
 from seglog.spark.source_splits import read_split, splits
@@ -19,6 +30,7 @@ from support.flipped import changed_transaction_indexes
 from support.golden import golden_cases
 from support.schemas import V1, write_schemas, write_topic
 
+COLUMNS = StructType().add("topic", StringType()).add("partition", IntegerType()).add("value", BinaryType())
 CASES = [pytest.param(case, id=case.name) for case in golden_cases() if case.name.startswith("txn-v2-")]
 
 
@@ -72,6 +84,15 @@ def test_hints_name_options_as_users_of_spark_write_them(tmp_path):
     with pytest.raises(InvalidArgumentError) as caught:
         SeglogSource({"path": str(path.parent), "decode": "avro"}).schema()
     assert caught.value.hint.startswith('.option("schemas", "https://registry:8081")')
+    assert "seglog." not in caught.value.hint
+    with pytest.raises(InvalidArgumentError) as caught:
+        SeglogSource({"path": str(path.parent), "nonsense": "1"}).writer(COLUMNS, False)
+    assert caught.value.hint == "see the page Topics as tables on Spark"
+    for given, there in (({"subscribe": "order"}, "orders"), ({"assign": '{"orders": [1]}'}, "orders-0")):
+        source = SeglogSource({"path": str(path.parent), **given})
+        with pytest.raises(InvalidArgumentError) as caught:
+            source.reader(source.schema()).partitions()
+        assert caught.value.hint == f"there are {there}"
     write_schemas(path.parent, ("other-value", 1, 1, V1))
     with pytest.raises(InvalidArgumentError) as caught:
         SeglogSource({"path": str(path.parent), "subscribe": "orders", "decode": '{"value": "avro"}'}).schema()
@@ -96,3 +117,39 @@ def test_hints_name_options_as_users_of_spark_write_them(tmp_path):
     assert caught.value.hint.endswith('.option("onCorrupt", "skip") reads past it')
     for hint in (caught.value.hint, UndecodableRecordError.hint, SchemaNotFoundError.hint):
         assert not re.search(r"on_corrupt|on_undecodable|decode=", as_options(hint))
+
+
+@pytest.mark.parametrize("door", ["schema", "reader", "streamReader", "writer", "streamWriter"])
+def test_the_cause_stands_at_once_below_what_spark_says(tmp_path, door):
+    """It shows the traceback of an error of Python, above the error: twenty frames of the engine."""
+    source = SeglogSource({"path": str(tmp_path / "nowhere"), "nonsense": "1"})
+    given = {"schema": (), "writer": (COLUMNS, False), "streamWriter": (COLUMNS, False)}.get(door, (COLUMNS,))
+    with pytest.raises(InvalidArgumentError) as caught:
+        getattr(source, door)(*given)
+    check_short(caught.value)
+
+
+def test_so_it_does_when_a_task_or_the_commit_fails(tmp_path):
+    path = tmp_path / "data/orders-0"
+    write_topic(path, [b"v" * 100])
+    sink = BatchSink({"path": str(path.parent)}, COLUMNS, overwrite=False)
+    rows = pyarrow.record_batch({"topic": ["orders"], "partition": [0], "value": [b"v"]})
+    told = sink.write(iter([rows]))
+    with seglog.open(path), pytest.raises(LogLockedError) as caught:
+        sink.commit([told])
+    check_short(caught.value)
+    with pytest.raises(InvalidArgumentError) as caught:
+        sink.write(iter([rows.set_column(1, "partition", pyarrow.array([-1]))]))
+    check_short(caught.value)
+    (given,) = splits(options := SourceOptions.of({"path": str(path.parent)}), ranges(options))
+    shutil.rmtree(path)
+    with pytest.raises(StorageError) as caught:
+        list(read_split(given))
+    check_short(caught.value)
+
+
+def check_short(error):
+    """As PySpark's worker formats it."""
+    lines = traceback.format_exception(error)
+    assert len(lines) <= 6, "".join(lines)
+    assert str(error).splitlines()[0] in "".join(lines[-2:])

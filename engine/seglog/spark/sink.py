@@ -27,6 +27,7 @@ from seglog.log.log import Log
 from seglog.spark.sink_commit import SINK_SUFFIX, SinkCommit, partitions_in
 from seglog.spark.sink_journal import StagedPartition
 from seglog.spark.sink_options import SinkOptions
+from seglog.spark.spelling import ToldBySpark
 
 _COLUMNS = ("key", "value", "timestamp", "headers")
 _TYPES = {
@@ -53,12 +54,15 @@ class BatchSink(DataSourceArrowWriter):
         check_schema(schema, self._options)
         self._commit().check(overwrite=overwrite)
 
+    @ToldBySpark()
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return write_rows(self._options, self._place, iterator)
 
+    @ToldBySpark()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit().publish(staged_by(messages), overwrite=self._overwrite)
 
+    @ToldBySpark()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit().discard()
 
@@ -85,12 +89,15 @@ class StreamSink(_StreamWriter):    # type: ignore[misc]
         # Specific to the query, not to this object: Spark commits with another object. Epochs come one after another.
         return f"stream-{self._options.query}".replace("/", "-")
 
+    @ToldBySpark()
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return write_rows(self._options, self._place, iterator)
 
+    @ToldBySpark()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         SinkCommit(self._options, self._place).publish(staged_by(messages), epoch=batchId)
 
+    @ToldBySpark()
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         SinkCommit(self._options, self._place).discard()
 

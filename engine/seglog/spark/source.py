@@ -20,7 +20,7 @@ from seglog.spark.sink import BatchSink, StreamSink
 from seglog.spark.source_filters import Pruning
 from seglog.spark.source_options import SourceOptions, asked_columns
 from seglog.spark.source_splits import read_split, splits
-from seglog.spark.spelling import hints_name_options
+from seglog.spark.spelling import ToldBySpark
 from seglog.spark.stream import make_stream_reader
 
 
@@ -32,24 +32,26 @@ class SeglogSource(DataSource):
         return "seglog"
 
     def schema(self) -> StructType:
-        with hints_name_options():
+        with ToldBySpark():
             columns = asked_columns(self.options)
             return schema_of(columns, decoded_types(SourceOptions.of(self.options, is_stream=None)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        with hints_name_options():
+        with ToldBySpark():
             options = SourceOptions.of(self.options)
             return (PruningReader if options.pushes_filters else TopicReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> Any:
-        with hints_name_options():
+        with ToldBySpark():
             return make_stream_reader(SourceOptions.of(self.options, is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        return BatchSink(self.options, schema, overwrite=overwrite)
+        with ToldBySpark():
+            return BatchSink(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        return StreamSink(self.options, schema, complete=overwrite)
+        with ToldBySpark():
+            return StreamSink(self.options, schema, complete=overwrite)
 
 
 class TopicReader(DataSourceReader):
@@ -60,7 +62,7 @@ class TopicReader(DataSourceReader):
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
-        with hints_name_options():
+        with ToldBySpark():
             found = (self._pruning.of(one) for one in ranges(self._options))
             return splits(self._options, [one for one in found if one is not None], self._pruning)
 

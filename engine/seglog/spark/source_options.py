@@ -39,6 +39,7 @@ _OURS = (
 )
 _NAMES = {name.lower(): name for name in _OURS}
 # Before the name of an option for the store of a URL: store.region.
+_NAMED = 10     # topics in a hint
 _STORE = "store."
 # The Kafka source's name of `isolation`.
 _KAFKA_ISOLATION = "kafka.isolation.level"
@@ -155,12 +156,17 @@ class SourceOptions:
             wanted = [(topic, partition) for topic, numbers in self.assign.items() for partition in numbers]
             missing = [f"{topic}-{partition}" for topic, partition in wanted if (topic, partition) not in found]
             if missing:
-                raise InvalidArgumentError(f"assign: no such partition: {', '.join(missing)}", file=self.path)
+                raise InvalidArgumentError(
+                    f"assign: no such partition: {', '.join(missing)}", file=self.path,
+                    hint=_there(f"{topic}-{partition}" for topic, partition in sorted(found)),
+                )
             return [found[where] for where in sorted(set(wanted))]
         if self.topics is not None:
             absent = [topic for topic in self.topics if topic not in there]
             if absent:
-                raise InvalidArgumentError(f"subscribe: no such topic: {', '.join(absent)}", file=self.path)
+                raise InvalidArgumentError(
+                    f"subscribe: no such topic: {', '.join(absent)}", file=self.path, hint=_there(sorted(there)),
+                )
             topics = set(self.topics)
         else:
             # Like an AdminClient's list, without the broker's internal topics unless they are named.
@@ -168,6 +174,12 @@ class SourceOptions:
             if self.pattern is not None:
                 topics = {topic for topic in topics if re.fullmatch(self.pattern, topic)}
         return [found[where] for where in sorted(found) if where[0] in topics]
+
+
+def _there(names: Iterable[str]) -> str:
+    """A hint with the first of what there is."""
+    *found, = names
+    return f"there are {', '.join(found[:_NAMED])}{' and others' if len(found) > _NAMED else ''}"
 
 
 def asked_columns(given: Mapping[str, str]) -> tuple[str, ...]:

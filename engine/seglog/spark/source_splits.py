@@ -18,7 +18,7 @@ from seglog.spark.offset_ranges import OffsetRange
 from seglog.spark.row_schema import conformed, decoded_types, lost_rows
 from seglog.spark.source_filters import Pruning
 from seglog.spark.source_options import LOST, SourceOptions
-from seglog.spark.spelling import hints_name_options
+from seglog.spark.spelling import ToldBySpark
 
 _LOG = Logger(__name__)
 # Opening a file and looking up where to begin takes as long as reading this many bytes of records.
@@ -90,7 +90,7 @@ def read_split(split: InputPartition) -> Iterator[Any]:
     """The rows of a task as pyarrow.RecordBatch. If there is nothing to read, Spark passes an empty partition."""
     end_with_closed_pipe()
     if isinstance(split, TopicSplit):
-        with hints_name_options():
+        with ToldBySpark():
             yield from _rows_of(split)
 
 

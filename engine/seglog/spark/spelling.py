@@ -1,7 +1,7 @@
-"""Errors of the engine say what to do in keyword arguments of Python; users of Spark write options."""
+"""Errors as users of Spark read them: they say what to do in options, where the engine says it in keyword arguments of
+Python, and their cause stands near the top."""
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
 
 from seglog.errors import SeglogError
 
@@ -13,6 +13,9 @@ _OPTIONS = [(re.compile(pattern), option) for pattern, option in (
      r""".option("decode", '{"\1": {"kind": "\2", "subject": "..."}}')"""),
     (r'schemas="([^"]+)"', r'.option("schemas", "\1")'),
     (r"\bdecode=", "the option decode"),
+    (r"or seglog\.Typed\(schema=text\)", """or in the option decode an object with "schema": its text"""),
+    # The hint of an error that has none of its own.
+    (r"see the function's help\(\), or the command's --help", "see the page Topics as tables on Spark"),
 )]
 
 
@@ -23,11 +26,15 @@ def as_options(hint: str) -> str:
     return hint
 
 
-@contextmanager
-def hints_name_options() -> Iterator[None]:
-    """Errors that are raised meanwhile have such hints."""
-    try:
-        yield
-    except SeglogError as error:
-        error.hint = as_options(error.hint)
-        raise
+class ToldBySpark(ContextDecorator):
+    """Errors that are raised meanwhile have such hints, and no traceback: Spark shows that first, and the cause below
+    it. Errors that are none of ours keep theirs.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, stack: object) -> None:
+        if isinstance(error, SeglogError):
+            error.hint = as_options(error.hint)
+            raise error.with_traceback(None) from None

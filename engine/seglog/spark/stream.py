@@ -24,7 +24,7 @@ from seglog.spark.offset_ranges import (
 from seglog.spark.row_schema import columns_of, decoded_types
 from seglog.spark.source_options import Source, SourceOptions, TopicPartition, by_partition
 from seglog.spark.source_splits import read_split, splits
-from seglog.spark.spelling import hints_name_options
+from seglog.spark.spelling import ToldBySpark
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
@@ -41,7 +41,7 @@ class TopicStream(DataSourceStreamReader):
         self._options = replace(options, columns=columns_of(schema, decoded_types(options)))
         self._last: Offsets | None = None       # where a stream with the trigger availableNow ends
 
-    @hints_name_options()
+    @ToldBySpark()
     def initialOffset(self) -> dict[str, Any]:
         found, sources = {}, self._options.partitions()
         check_named(self._options.start, "startingOffsets", sources)
@@ -53,7 +53,7 @@ class TopicStream(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, Any]:   # type: ignore[override]
         return to_json(self._ends())
 
-    @hints_name_options()
+    @ToldBySpark()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begins, stops = by_partition("offset", start), by_partition("offset", end)
         sources = {(source.topic, source.partition): source for source in self._options.partitions()}
@@ -78,7 +78,7 @@ class TopicStream(DataSourceStreamReader):
     def stop(self) -> None:
         """Does nothing: nothing is open between two calls."""
 
-    @hints_name_options()
+    @ToldBySpark()
     def _ends(self) -> Offsets:
         found = {}
         for source in self._options.partitions():
