@@ -34,7 +34,9 @@ BLOCK = re.compile(r"<!-- run by tests/spark/test_lake_recipes.py -->\n```python
 PACKAGES = re.compile(r'"spark.jars.packages", "(.*?)"\s*"(.*?)"', re.DOTALL)
 # The rest is in PySpark.
 JARS = ("delta-", "unitycatalog-", "iceberg-")
-KILLS = 20 if os.environ.get("SEGLOG_TORTURE") else 2
+# Of drivers, and of write_table for each format.
+KILLS, TABLE_KILLS = (20, 67) if os.environ.get("SEGLOG_TORTURE") else (2, 2)
+TABLES = ("parquet", "delta", "iceberg")
 SALE = {"type": "record", "name": "Sale", "fields": [
     {"name": "item", "type": "string"}, {"name": "price", "type": ["null", "long"]},
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
@@ -76,7 +78,8 @@ from pyspark.sql import SparkSession
 exec(json.loads(sys.argv[1]))
 spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 for path in sys.argv[2:]:
-    table = spark.read.format("delta" if "delta" in path else "iceberg").load(path).orderBy("partition", "offset")
+    kind = path.rpartition("/")[2].partition("-")[0]
+    table = spark.read.format(kind).load(path).orderBy("partition", "offset")
     table.select("partition", "offset", "timestamp", "value").write.mode("overwrite").parquet(path + "-by-spark")
 """
 
@@ -206,14 +209,14 @@ def test_each_record_is_in_the_tables_once_over_kills(in_memory, jars, environme
 
 def write_with_kills(data, dst, kind, dice):
     """write_table in processes that are killed, until one of them ends by itself."""
-    for kill in range(KILLS + 1):
+    for kill in range(TABLE_KILLS + 1):
         child = subprocess.Popen(
             [sys.executable, "-m", "support.killed_table", data, dst, kind, "date"], stdout=subprocess.PIPE, text=True,
             cwd=ROOT / "tests",
         )
         with child:
             assert child.stdout.readline() == "begun\n"
-            if kill < KILLS:
+            if kill < TABLE_KILLS:
                 time.sleep(dice.uniform(0, 0.4))
                 child.kill()
             child.communicate()
@@ -228,18 +231,18 @@ def test_spark_reads_the_tables_that_write_table_writes_also_over_kills(in_memor
     (top / "alone").mkdir()
     for partition in range(2):
         (top / f"alone/sales-{partition}").symlink_to(top / f"shop/sales-{partition}")
-    for kind in ("delta", "iceberg"):
+    for kind in TABLES:
         write_with_kills(top / "alone", top / f"{kind}-killed", kind, dice)
     scan = seglog.scan(top / "shop/sales-*", decode={"value": "avro"})
-    for kind in ("delta", "iceberg"):
+    for kind in TABLES:
         seglog.write_table(scan, top / f"{kind}-table", format=kind, file_bytes=4_000)
     done = subprocess.run(
         [sys.executable, "-c", READ_BACK, json.dumps(blocks_in(top, jars)[0].partition("sales = (")[0]),
-         *(top / f"{kind}-{table}" for kind in ("delta", "iceberg") for table in ("table", "killed"))],
+         *(top / f"{kind}-{table}" for kind in TABLES for table in ("table", "killed"))],
         env=environment, capture_output=True, text=True, check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     for table, of in (("table", scan), ("killed", seglog.scan(top / "alone"))):
         expected = of.to_arrow().select(["partition", "offset", "timestamp", "value"]).to_pylist()
-        for kind in ("delta", "iceberg"):
+        for kind in TABLES:
             assert pq.read_table(top / f"{kind}-{table}-by-spark").to_pylist() == expected
