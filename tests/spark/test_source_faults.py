@@ -111,9 +111,8 @@ def test_hints_name_options_as_users_of_spark_write_them(tmp_path):
     raw = bytearray(log.read_bytes())
     raw[100] ^= 1
     log.write_bytes(raw)
-    source = SeglogSource({"path": str(path)})
     with pytest.raises(CorruptRecordError) as caught:
-        source.reader(source.schema()).partitions()
+        rows_of(path)
     assert caught.value.hint.endswith('.option("onCorrupt", "skip") reads past it')
     for hint in (caught.value.hint, UndecodableRecordError.hint, SchemaNotFoundError.hint):
         assert not re.search(r"on_corrupt|on_undecodable|decode=", as_options(hint))
