@@ -1,4 +1,4 @@
-"""kill -9 of a driver, its JVM and its workers while it commits a batch; then the same job again."""
+"""kill -9 of a driver, its JVM and its workers, while tasks write or the driver commits a batch; then the job again."""
 import os
 import subprocess
 import sys
@@ -16,12 +16,18 @@ pytestmark = [pytest.mark.spark, pytest.mark.skipif(not HAS_JAVA, reason="no Jav
 
 PARTITIONS, ROWS = 12, 200
 
-# Renames of the commit are slow, so that there is time to kill it.
+# Directories of tasks and renames of the commit are slow, so that there is time to kill it.
 SLOW = """
 import time
 from seglog.fs.files import OsFileSystem
 
-rename = OsFileSystem.rename
+mkdir, rename = OsFileSystem.mkdir, OsFileSystem.rename
+def slowly(self, path):
+    mkdir(self, path)
+    if ".seglog-sink/" in str(path):
+        time.sleep(0.2)
+OsFileSystem.mkdir = slowly
+
 def slow(self, source, target):
     rename(self, source, target)
     if ".seglog-sink" in str(source):
@@ -60,8 +66,16 @@ def start(place, mode, *options, is_slow=False):
     )
 
 
+def killed_when(place, mode, options, is_time):
+    """Run the job, and kill all its processes as soon as it is time."""
+    with start(place, mode, *options, is_slow=True) as process:
+        wait_for(lambda: is_time() or process.poll() is not None, 90)
+        assert process.poll() is None, process.stderr.read()[-2000:]
+        kill_all(process.pid)
+
+
 def killed_in_commit(place, mode, *options):
-    """Run the job, and kill all its processes as soon as a few partitions have their names."""
+    """Kill it as soon as a few partitions have their names."""
     log_dir, home = place / "data", Path(f"{place / 'data'}.seglog-sink")
 
     def moved():
@@ -69,10 +83,7 @@ def killed_in_commit(place, mode, *options):
             return len(list(home.glob("batch-*/*.replaced"))) > 2
         return len(list(log_dir.glob("orders-*"))) > 2
 
-    with start(place, mode, *options, is_slow=True) as process:
-        wait_for(lambda: moved() or process.poll() is not None, 90)
-        assert process.poll() is None, process.stderr.read()[-2000:]
-        kill_all(process.pid)
+    killed_when(place, mode, options, moved)
     assert unfinished_commit(log_dir) is not None
 
 
@@ -89,6 +100,17 @@ def counts(place):
         with seglog.open_partition(directory) as log:
             found[int(directory.name[7:])] = sum(1 for _ in log.read())
     return [found.get(n, 0) for n in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_tasks_that_are_killed_change_nothing_and_the_same_job_again_gives_each_record_once(place, mode):
+    assert run(place, "append") == ""
+    staged = Path(f"{place / 'data'}.seglog-sink")
+    killed_when(place, mode, (), lambda: len(list(staged.glob("batch-*/*/orders-*"))) > 2)
+    assert unfinished_commit(place / "data") is None
+    assert counts(place) == [ROWS] * PARTITIONS
+    assert run(place, mode) == ""
+    assert counts(place) == [(2 if mode == "append" else 1) * ROWS] * PARTITIONS
 
 
 def test_the_same_job_again_is_refused_until_its_first_run_is_completed_or_dropped(place):
