@@ -37,8 +37,14 @@ with session("local[2]", {"spark.sql.shuffle.partitions": "2"}) as spark:
     seglog.spark.register(spark)
     rows = spark.readStream.format("seglog").option("startingOffsets", "earliest").option(
         "maxOffsetsPerTrigger", "300").load(source)
-    rows = rows.repartition("topic", "partition").writeStream.format(sink)
-    rows.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(target).awaitTermination()
+    rows = rows.repartition("topic", "partition").writeStream
+    if sink == "foreachBatch":
+        rows = rows.foreachBatch(lambda batch, number: batch.write.format("seglog").mode("append").option(
+            "batchId", f"copy-{number}").save(target))
+    else:
+        rows = rows.format(sink)
+    rows.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(
+        None if sink == "foreachBatch" else target).awaitTermination()
 """
 
 
@@ -91,7 +97,7 @@ def in_files(target):
         yield from pyarrow.parquet.read_table(url.removeprefix("file://"))["value"].to_pylist()
 
 
-@pytest.mark.parametrize(("sink", "found_in"), [("seglog", in_logs), ("parquet", in_files)])
+@pytest.mark.parametrize(("sink", "found_in"), [("seglog", in_logs), ("foreachBatch", in_logs), ("parquet", in_files)])
 def test_each_record_is_there_once(in_memory, sink, found_in):
     source, target, checkpoint = in_memory / "data", in_memory / "result", in_memory / "checkpoint"
     for n in range(2):
