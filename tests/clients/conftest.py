@@ -6,7 +6,7 @@ import pytest
 
 # One worker begins with the first, which mostly waits, the other with the second, which starts JVMs.
 _FILES = (
-    "librdkafka", "java_clients", "kgo", "python_suites", "sarama", "spark_kafka", "kafka_tools",
+    "librdkafka", "java_clients", "kgo", "python_suites", "sarama", "rust_rdkafka", "spark_kafka", "kafka_tools",
     "kafka_connect",
 )
 
