@@ -1,16 +1,24 @@
 """`log.stats()` without a walk, and `seglog.metrics.PROCESS`: every open log."""
+import asyncio
+import contextlib
 import gc
 import logging
 import os
 import shutil
+import sys
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import seglog
+import seglog.aio
 from seglog.log.log_metrics import METRICS
 from seglog.metrics import PROCESS
+from seglog.reading.open_readers import FOLLOW_CALLS
+from support.loops import in_both_loops, run_in
 from support.waiting import wait_for
+
+attaches = pytest.mark.skipif(sys.platform != "linux", reason="processes attach on Linux only")
 
 
 def sizes(path):
@@ -182,6 +190,77 @@ def test_how_far_behind_each_follow_is(in_memory):
         gc.collect()
         assert labelled("seglog_follow_calls", path=path) == [({"path": path}, 1)]
     assert labelled("seglog_follow_lag", path=path) == []
+
+
+@pytest.mark.parametrize("kind", ["the log itself", "a follower", pytest.param("an attached log", marks=attaches)])
+def test_a_follow_that_has_ended_counts_no_more_while_its_iterator_is_kept(in_memory, kind):
+    attach = kind == "an attached log"
+    with (
+        seglog.open(in_memory / "orders-0", attach=attach) as log, seglog.follow(log.path) as follower,
+        (seglog.open(log.path, attach=True) if attach else contextlib.nullcontext(log)) as other,
+    ):
+        reader = follower if kind == "a follower" else other
+        log.append(b"v")
+        wait_for(lambda: reader.log_end_offset == 1)
+        idle, dropped, unused = reader.follow(timeout=0.01), reader.follow("start"), reader.follow("start")
+        assert labelled("seglog_follow_calls", path=str(log.path))[0][1] == 3
+        with pytest.raises(TimeoutError):
+            next(idle)
+        assert list(idle) == []
+        next(dropped)
+        del dropped, unused
+        gc.collect()
+        assert labelled("seglog_follow_calls", path=str(log.path)) == []
+        late = reader.follow()
+        reader.close()      # before the first record is requested
+        assert list(late) == []
+        assert all(call.log.path != log.path for call in FOLLOW_CALLS.now())
+
+
+@in_both_loops
+@pytest.mark.parametrize("is_own", [True, False], ids=["the log itself", "a follower"])
+@pytest.mark.parametrize("start", ["start", "end", "-1h"])
+def test_a_follow_of_an_event_loop_counts_no_more_once_it_has_ended(in_memory, new_loop, is_own, start):
+    path = in_memory / "orders-0"
+
+    def calls():
+        return sum(count for _, count in labelled("seglog_follow_calls", path=str(path)))
+
+    async def main():
+        async with asyncio.timeout(20), seglog.aio.open(path) as log, seglog.aio.follow(path) as follower:
+            await log.append(b"v")
+            while follower.log_end_offset < 1:
+                await asyncio.sleep(0.001)
+            reader = log if is_own else follower
+            closed, idle, awaited = reader.follow(start), reader.follow(start, timeout=0.02), reader.follow(start)
+            waiting = asyncio.ensure_future(_last_of(awaited))
+            if start != "end":
+                await anext(closed)
+            await closed.aclose()
+            with pytest.raises(TimeoutError):
+                await _last_of(idle)
+            while calls() != 1:         # where it begins, is found by a thread
+                await asyncio.sleep(0.001)
+            await awaited.aclose()
+            await waiting
+            # A thread still looks where this one begins.
+            late = reader.follow("-1h")
+            finding = asyncio.ensure_future(anext(late, None))
+            await asyncio.sleep(0)
+            await late.aclose()
+            await finding
+            assert calls() == 0
+            left = reader.follow(start)
+        assert await anext(left, None) is None
+        assert all(call.log.path != path for call in FOLLOW_CALLS.now())
+        return closed, idle, awaited, late, left
+
+    run_in(new_loop, main())
+
+
+async def _last_of(records):
+    async for _ in records:
+        pass
 
 
 def test_a_call_of_a_log_that_was_closed_does_not_hide_those_of_the_log_that_was_opened_again(in_memory):

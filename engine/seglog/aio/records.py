@@ -229,6 +229,11 @@ class FollowedRecords(AsyncRecords):
         if self._is_awaited:
             self._arrivals.wake()
 
+    def _end(self) -> None:
+        super()._end()
+        if self._following is not None:
+            self._following.end()
+
     async def _next_run(self) -> Run | None:
         try:
             while not self._is_over:
@@ -320,6 +325,8 @@ class FollowedRecords(AsyncRecords):
     def _begun_step(self) -> Run | None:
         if self._following is None:
             self._following = self._begin()
+            if self._is_over:       # closed meanwhile
+                self._following.end()
         return self._step(self._following, may_wait=True)
 
     def _step(self, following: Following, *, may_wait: bool) -> Run | None:

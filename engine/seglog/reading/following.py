@@ -164,6 +164,7 @@ class Following:
         try:
             waiter = self.source.waiter(bell)
         except LogClosedError:
+            self.end()
             return
         idle_since: float | None = None
         try:
@@ -202,6 +203,10 @@ class Following:
 
     def _end(self, waiter: Waiter) -> None:
         waiter.cancel()
+        self.end()
+
+    def end(self) -> None:
+        """Count it no more. Idempotent."""
         FOLLOW_CALLS.closed(self)
 
     def _await_change(self, idle_since: float | None) -> float | None:
