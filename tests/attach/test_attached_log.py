@@ -1,4 +1,5 @@
 """Several processes with one log: the first owns it, others append through it and read its files."""
+import _thread
 import asyncio
 import inspect
 import logging
@@ -31,6 +32,7 @@ from seglog.errors import (
     UnsupportedForMessageFormatError,
 )
 from seglog.format.batch import end_marker
+from seglog.fs import local_socket
 from support.told_process import Other
 from support.waiting import wait_for
 
@@ -584,6 +586,47 @@ def test_an_interrupted_append_is_there_once_or_never_and_the_next_one_goes_on(o
     last = log.append(b"y")
     wait_for(lambda: sorted(values_of(log)) in ([b"first", b"x", b"y"], [b"first", b"y"]))
     assert log[last].value == b"y"
+
+
+def interrupted_opening(path, number):
+    """Open it with an interrupt at an instruction of SharedHandle._share. Returns whether it came."""
+    count = 0
+
+    def trace(frame, event, _):
+        nonlocal count
+        if frame.f_code.co_name != "_share":
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            count += 1
+            if count == number:
+                raise Stop
+        return trace
+
+    sys.settrace(trace)
+    try:
+        seglog.open(path, attach=True).close()
+    except Stop:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+@pytest.mark.usefixtures("no_collector_hooks", "owner")
+def test_an_interrupt_while_it_attaches_leaves_no_socket_and_no_thread(path):
+    threads = _thread._count()
+    number = 1
+    assert connections() == set()
+    while interrupted_opening(path, number):
+        wait_for(lambda: connections() == set() and _thread._count() <= threads, 20)
+        number += 1
+    assert number > 20
+
+
+def connections():
+    """Open sockets that are connected to an owner."""
+    return {one for one in local_socket._OPEN if one.fileno() >= 0}
 
 
 EXITS = """

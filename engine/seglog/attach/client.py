@@ -20,9 +20,7 @@ HELLO_S = 30.0
 class Client:
     """The connections to one owner. Thread-safe."""
 
-    def __init__(self, directory: Path, socket_name: str, holder: str, held: list[list[object]]) -> None:
-        """`held`: the jobs of this process: [id, attempt, seconds that the lease lasts]. Raises OSError if nobody
-        listens, GoneError, TimeoutError, ProtocolError, UnsupportedVersionError."""
+    def __init__(self, directory: Path, socket_name: str, holder: str) -> None:
         self._directory = directory
         self._socket_name = socket_name
         self._holder = holder
@@ -31,11 +29,16 @@ class Client:
         self._busy: set[Channel] = set()
         # The process id of the owner.
         self._pid = 0
+        self._main: Channel | None = None
+
+    def attach(self, held: list[list[object]]) -> None:
+        """`held`: the jobs of this process: [id, attempt, seconds that the lease lasts]. Raises OSError if nobody
+        listens, GoneError, TimeoutError, ProtocolError, UnsupportedVersionError: call `end` and `close` then, and after
+        an interrupt."""
         self._main, hello = self._connect(None, is_main=True, held=held)
         self._busy.discard(self._main)
         owner = hello.get("owner")
         if not isinstance(owner, str):
-            self._main.close()
             raise ProtocolError("not the answer of a seglog process")
         # Its id, as a holder of jobs.
         self.owner = owner
@@ -74,6 +77,7 @@ class Client:
 
     def wait_for_end(self) -> None:
         """Return when the owner has ended, or this was ended."""
+        assert self._main is not None
         with suppress(GoneError, ProtocolError):
             self._main.receive()
 
@@ -133,7 +137,8 @@ class Client:
     def end(self) -> None:
         """End all connections: calls that wait get GoneError. The owner gives this process's jobs to others."""
         self._is_ended = True
-        self._main.end()
+        if self._main is not None:
+            self._main.end()
         for channel in list(self._busy):
             channel.end()
         while self._spare:
@@ -141,4 +146,5 @@ class Client:
 
     def close(self) -> None:
         """After `end`, and when `wait_for_end` has returned."""
-        self._main.close()
+        if self._main is not None:
+            self._main.close()

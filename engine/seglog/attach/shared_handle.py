@@ -69,16 +69,15 @@ class Owner(NamedTuple, Generic[Opened]):
 class SharedHandle(Generic[Opened]):
     """One process's part of it. Thread-safe.
 
-    A class below says what it is (`noun`, `socket_name`), opens it (`_open_owned`), and is begun by `_share`.
+    A class below says what it is (`noun`, `socket_name`), opens it (`_open_owned`), and is begun by `_share`; if that
+    raises, or an interrupt comes as it returns, by `_give_up` it is over.
     """
 
     path: Path
     noun: ClassVar[str]
     socket_name: ClassVar[str]
 
-    def _share(self) -> None:
-        """Attach, or be the owner: at the end of the constructor. Waits while another process opens it, so as to share
-        it. Raises what opening raises."""
+    def __init__(self) -> None:
         self._pid = os.getpid()
         self._holder = os.urandom(16).hex()
         # Guards `_role`; calls wait on it while there is none.
@@ -87,21 +86,28 @@ class SharedHandle(Generic[Opened]):
         # Held while it is closed, so that a second `close` returns after the first.
         self._closing = QuickLock()
         self._role: Owner[Opened] | Client | SeglogError | None = None
+        # While it is opened.
+        self._looking: _Looking[Opened] | None = None
         self._is_closed = self._is_ending = False
         self._has_thread = False
-        looking = _Looking(self, OPENING_S)
+
+    def _share(self) -> None:
+        """Attach, or be the owner: at the end of the constructor. Waits while another process opens it, so as to share
+        it. Raises what opening raises."""
+        looking = self._looking = _Looking(self, OPENING_S)
         # (Not shielded as a whole: an interrupt ends the wait, also that for an owner that is stopped.)
-        client: Client | None = None
-        try:
-            while not shielded(self._begin, looking, client := looking.attach()):
-                time.sleep(LOOK_AGAIN_S)
-        except BaseException:
-            if client is not None and client is not self._role:
-                client.end()
-                client.close()
-            self._is_closed = True
-            shielded(self._close_role)
-            raise
+        while not shielded(self._begin, looking, looking.attach()):
+            time.sleep(LOOK_AGAIN_S)
+        self._looking = None
+
+    def _give_up(self) -> None:
+        self._is_closed = True
+        shielded(self._close_all)
+
+    def _close_all(self) -> None:
+        if self._looking is not None:
+            self._looking.drop()
+        self._close_role()
 
     @property
     def is_owner(self) -> bool:
@@ -125,6 +131,7 @@ class SharedHandle(Generic[Opened]):
 
     def _begin(self, looking: "_Looking[Opened]", client: Client | None) -> bool:
         self._role = role = client or looking.own()
+        looking.client = None
         if isinstance(role, Client):
             self._has_thread = True
             PROCESS_END.add(self)
@@ -309,22 +316,30 @@ class _Looking(Generic[Opened]):
         self._gone = gone
         self._ends = time.monotonic() + patience_s
         self._is_silent = False
+        # What `attach` found, until somebody takes it: an interrupt does not lose its sockets.
+        self.client: Client | None = None
 
     def attach(self) -> Client | None:
         """Attach to the owner. None: there is none, or it does not answer in time."""
         handle = self._handle
+        self.client = client = Client(handle.path, handle.socket_name, handle._holder)
         try:
-            client = Client(handle.path, handle.socket_name, handle._holder, handle._presented())
-        except (OSError, GoneError) as error:
+            client.attach(handle._presented())
+            handle._compare(client)
+        except BaseException as error:
+            self.drop()
+            if not isinstance(error, OSError | GoneError):
+                raise
             self._is_silent = isinstance(error, TimeoutError)
             return None
-        try:
-            handle._compare(client)
-        except BaseException:
+        return client
+
+    def drop(self) -> None:
+        """Close the connection that was found and not taken."""
+        client, self.client = self.client, None
+        if client is not None:
             client.end()
             client.close()
-            raise
-        return client
 
     def own(self) -> Owner[Opened] | None:
         """Be the owner. None: look again. Raises LogLockedError after the patience, if who has the lock does not share

@@ -121,6 +121,7 @@ class SharedLog(SharedHandle[Log], Log):
     ) -> None:
         """`open_log`: opens it for this process. Raises what that raises, and LogLockedError if the process that has
         the log does not share it."""
+        SharedHandle.__init__(self)
         LogReader.__init__(self)
         self.path = Path(os.path.abspath(checked_path(path)))
         checked_config(config, fsync, leader_epoch)
@@ -145,8 +146,7 @@ class SharedLog(SharedHandle[Log], Log):
         try:
             self._share()
         except BaseException:
-            if self._follower is not None:
-                self._follower.close()
+            self._give_up()
             raise
 
     def __repr__(self) -> str:

@@ -76,6 +76,7 @@ class SharedQueue(SharedHandle[OwnedQueue], Queue):
         self, path: str | os.PathLike[str], *, attach: bool = True, is_command: bool = False, **options: Any
     ) -> None:
         """`is_command`: it does not own the queue for long, so its options are not compared with the owner's."""
+        SharedHandle.__init__(self)
         self.path = Path(os.path.abspath(as_path(path)))
         if options.get("recover"):
             raise InvalidArgumentError(
@@ -97,8 +98,12 @@ class SharedQueue(SharedHandle[OwnedQueue], Queue):
         # The number of the next put, and the last entry of each priority that is known.
         self._put_number = 0
         self._known: dict[int, list[int]] = {}
-        self._share()
-        plain.OPEN.add(self)
+        try:
+            self._share()
+            plain.OPEN.add(self)
+        except BaseException:
+            self._give_up()
+            raise
 
     def __repr__(self) -> str:
         role = self._role
