@@ -16,9 +16,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
-from fastapi.responses import StreamingResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 
 import seglog
+from seglog.errors import OffsetOutOfRangeError
 
 PATH = os.environ.get("EVENTS", "data/events-0")
 
@@ -31,6 +32,11 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 app = FastAPI(lifespan=lifespan)
+
+
+@app.exception_handler(OffsetOutOfRangeError)
+async def out_of_range(request: Request, error: OffsetOutOfRangeError) -> JSONResponse:
+    return JSONResponse({"detail": str(error)}, status_code=404)        # beyond the end, or removed by retention
 
 
 def shown(record: seglog.Record) -> dict[str, object]:
@@ -57,8 +63,10 @@ async def read(start: int = 0, limit: int = 100) -> list[dict[str, object]]:
 
 @app.get("/events/stream")
 async def stream(start: int = 0) -> StreamingResponse:
+    records = app.state.log.follow(start)       # here, so that a wrong start has an answer of its own
+
     async def events() -> AsyncIterator[str]:
-        async for record in app.state.log.follow(start):
+        async for record in records:
             yield f"id: {record.offset}\ndata: {json.dumps(shown(record))}\n\n"
 
     return StreamingResponse(events(), media_type="text/event-stream")

@@ -568,3 +568,28 @@ def test_of_appends_that_come_to_wait_out_of_order_the_last_one_is_asked_about()
         assert not log.asked
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+# --- in which order ------------------------------------------------------------------------------------------
+
+
+@in_both_loops
+def test_appends_of_a_task_are_in_the_order_in_which_it_awaits_them_whatever_threads_do(in_memory, new_loop):
+    """As docs/asyncio.md says. Those of several tasks have no order among them."""
+    async def main():
+        async with seglog.aio.open(in_memory / "orders-0", config={"segment.bytes": 1000}, fsync="never") as log:
+            first, second = log.append(b"made first"), log.append(b"made second")
+            assert [await second, await first] == [0, 1]
+
+            async def append(name):
+                for n in range(40):
+                    await log.append(b"%d" % n, key=name)
+
+            await asyncio.gather(*(append(name) for name in "abcd"), log.roll(), log.flush())
+            found = {}
+            async for record in log.read(2):
+                found.setdefault(record.key, []).append(int(record.value))
+            assert found == {name: list(range(40)) for name in (b"a", b"b", b"c", b"d")}
+            assert (await log.stats()).segments > 2
+
+    run_in(new_loop, main())

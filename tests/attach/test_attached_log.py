@@ -33,6 +33,7 @@ from seglog.errors import (
 )
 from seglog.format.batch import end_marker
 from seglog.fs import local_socket
+from seglog.metrics import PROCESS
 from support.told_process import Other
 from support.waiting import wait_for
 
@@ -586,6 +587,21 @@ def test_an_interrupted_append_is_there_once_or_never_and_the_next_one_goes_on(o
     last = log.append(b"y")
     wait_for(lambda: sorted(values_of(log)) in ([b"first", b"x", b"y"], [b"first", b"y"]))
     assert log[last].value == b"y"
+
+
+def test_metrics_say_which_process_shows_those_of_the_log(owner, log):
+    of_owner = owner.does("__import__('seglog.metrics').metrics.PROCESS.text().splitlines()")
+    assert f'seglog_log_attached{{path="{log.path}"}} 0' in of_owner
+    assert any(line.startswith(f'seglog_log_end_offset{{path="{log.path}"') for line in of_owner)
+    shown = f'seglog_log_attached{{path="{log.path}"}}'
+    assert f"{shown} 1\n" in PROCESS.text()
+    assert f'seglog_log_end_offset{{path="{log.path}"' not in PROCESS.text()
+    owner.kill()
+    wait_for(lambda: log.is_owner)
+    assert f"{shown} 0\n" in PROCESS.text()
+    assert f'seglog_log_end_offset{{path="{log.path}"' in PROCESS.text()
+    log.close()
+    assert shown not in PROCESS.text()
 
 
 def interrupted_opening(path, number):

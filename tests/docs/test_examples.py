@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -145,6 +146,13 @@ def test_events_over_http_are_appended_read_and_streamed(tmp_path):
         assert ask("/ada", b"signed up") == {"offset": 0}
         assert ask("/bob", b"paid") == {"offset": 1}
         assert [(e["user"], e["event"]) for e in ask("")] == [("ada", "signed up"), ("bob", "paid")]
+        assert ask("?start=2") == []        # the end
+        for path in ("?start=3", "?start=-1", "/stream?start=3"):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                ask(path)
+            with refused.value as answer:
+                assert answer.code == 404
+                assert "0" in json.load(answer)["detail"]
         with urllib.request.urlopen(f"{url}/stream?start=1", timeout=30) as stream:
             assert stream.readline() == b"id: 1\n"
             assert b'"event": "paid"' in stream.readline()

@@ -71,8 +71,8 @@ class AsyncCursor(OpenHandle):
         return ReadRecords(self._home, begin, lost, parses_by_thread=False)
 
     async def commit(self, done: int | Record) -> None:
-        """Move the position to the record after `done`, durably: as LogCursor.commit. Commits are made in the order of
-        the calls. A commit that is cancelled was made, or will not be made."""
+        """Move the position to the record after `done`, durably: as LogCursor.commit. The commits of a task are
+        made in the order of its calls. A commit that is cancelled was made, or will not be made."""
         await self._calls.do(self.blocking.commit, done)
 
     async def close(self) -> None:

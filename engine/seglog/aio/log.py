@@ -3,8 +3,8 @@
     await append ── quiet: written at once, in the loop ─────────────────── on the disk, or no sync asked for: done
                 └── else (a roll, a mark, an append in a thread before it): by a thread, one after the other
 
-The loop never waits for a disk, nor for a lock whose holder waits for one. Appends are written in the order of the
-calls, and those that wait for the disk share syncs.
+The loop never waits for a disk, nor for a lock whose holder waits for one. The appends of a task are written in the
+order of its calls, and those that wait for the disk share syncs.
 """
 import asyncio
 import os

@@ -55,6 +55,7 @@ from seglog.reading.follower import Follower
 from seglog.reading.following import FollowedLog
 from seglog.reading.format_counters import FormatCounters
 from seglog.reading.notices import checked_callback
+from seglog.reading.open_readers import SHARED_LOGS
 from seglog.reading.reader import LogReader
 from seglog.reading.settings import LogSettings, as_text, given_settings
 from seglog.reading.times import Time, to_timestamp_ms
@@ -145,6 +146,7 @@ class SharedLog(SharedHandle[Log], Log):
         self._is_unsynced = False       # something was appended with wait=False
         try:
             self._share()
+            SHARED_LOGS.opened(self)
         except BaseException:
             self._give_up()
             raise
@@ -659,6 +661,7 @@ class SharedLog(SharedHandle[Log], Log):
         super().close()
 
     def _close_role(self) -> None:
+        SHARED_LOGS.closed(self)
         super()._close_role()
         follower = self._follower
         if follower is not None and self._pid == os.getpid():

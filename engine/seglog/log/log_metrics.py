@@ -8,7 +8,7 @@ from seglog.counters import Counter, Metric, Sample
 from seglog.errors import SeglogError
 from seglog.loading.loader import Loaded
 from seglog.logger import Logger
-from seglog.reading.open_readers import CURSORS, FOLLOW_CALLS, FOLLOWERS, FollowCall
+from seglog.reading.open_readers import CURSORS, FOLLOW_CALLS, FOLLOWERS, SHARED_LOGS, FollowCall
 
 if TYPE_CHECKING:
     from seglog.log.stats import LogStats
@@ -29,6 +29,9 @@ METRICS = (
     Metric("seglog_follow_lag", "gauge", ("path",), "offsets that the slowest has not read yet, by whole chunks"),
     Metric("seglog_cursor_position", "gauge", _CURSOR_LABELS, "the next offset that a cursor reads"),
     Metric("seglog_cursor_lag", "gauge", _CURSOR_LABELS, "number of offsets from there to the end of the log"),
+    Metric(
+        "seglog_log_attached", "gauge", ("path",),
+        "of a log that processes share (attach=True): 1 where another process owns it, and shows what follows"),
     Metric("seglog_log_start_offset", "gauge", _LABELS, "the first offset of the log"),
     Metric(
         "seglog_log_end_offset", "gauge", _LABELS,
@@ -112,6 +115,9 @@ class OpenLogs:
         yield Sample("seglog_logs_recovered_total", (), OPENINGS.recovered.value)
         yield Sample("seglog_logs_lost_ranges_total", (), OPENINGS.lost_ranges.value)
         yield Sample("seglog_logs_repairs_total", (), OPENINGS.repairs.value)
+        # (A process may have one open several times.)
+        for path, is_attached in {log.path: not log.is_owner for log in SHARED_LOGS.now()}.items():
+            yield Sample("seglog_log_attached", (("path", str(path)),), int(is_attached))
         yield from _follow_samples()
         yield from _cursor_samples()
 

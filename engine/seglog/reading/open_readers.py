@@ -1,4 +1,4 @@
-"""The followers, calls of `follow` and cursors that a process has open: log.log_metrics reports them."""
+"""The followers, calls of `follow`, cursors and shared logs that a process has open: log.log_metrics reports them."""
 import weakref
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -67,6 +67,16 @@ class NamedCursor(Protocol):
     def lag(self) -> int: ...
 
 
+class AnySharedLog(Protocol):
+    """A log that was opened with attach=True."""
+
+    path: Path
+
+    @property
+    def is_owner(self) -> bool: ...
+
+
 FOLLOWERS: OpenReaders[object] = OpenReaders()
 FOLLOW_CALLS: OpenReaders[FollowCall] = OpenReaders()
 CURSORS: OpenReaders[NamedCursor] = OpenReaders()
+SHARED_LOGS: OpenReaders[AnySharedLog] = OpenReaders()
