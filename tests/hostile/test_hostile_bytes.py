@@ -1,7 +1,7 @@
 """Hostile bytes through every reader: a result or a SeglogError, within 60 s and within the memory limit.
 
 Golden files changed on purpose, and a segment with each of its bits flipped. The sanitized build (`make sanitize`)
-and `make torture` go through all of them, `make test` through a hundredth. A case is its number:
+and `make torture` go through all of them, `make test` through one in two hundred. A case is its number:
 SEGLOG_HOSTILE=files:4711 or flips:4711 runs that one alone, in this process, under a debugger if you like.
 """
 import os
@@ -15,8 +15,8 @@ from support.hostile_readers import IS_FULL, Readers, Workshop
 from support.hostile_run import run
 from support.hostile_segment import BITS, BOMBS, flipped, segment_bytes
 
-FILES = 100_000 if IS_FULL else 1_000
-FLIPS = BITS if IS_FULL else BITS // 100
+FILES = 100_000 if IS_FULL else 500
+FLIPS = BITS if IS_FULL else BITS // 200
 # A part is a test: progress is seen, and a failure does not hide those behind it.
 PART = 5_000 if IS_FULL else 8_000
 
