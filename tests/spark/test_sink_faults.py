@@ -69,6 +69,8 @@ def spark(cluster, fault):
         settings = cluster.settings(**{
             "spark.log.level": "OFF", "spark.executorEnv.PYTHONPATH": str(fault.parent),
             "spark.python.worker.reuse": "false",       # no task in a process that was struck
+            # Once no worker is left: by default Spark waits two minutes for another one.
+            "spark.scheduler.excludeOnFailure.unschedulableTaskSetTimeout": "1s",
         })
         with session(cluster.url, settings) as spark:
             register(spark)
