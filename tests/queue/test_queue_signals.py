@@ -1,65 +1,13 @@
 """A signal's handler closes a queue or a topic in the middle of a call of the same thread: nothing waits forever."""
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-# A thread that waits forever ends the child, with the stacks of all threads.
+from support.crash.closing_handler import run_closing
+
 HEAD = """
-import faulthandler, os, signal, sys
-faulthandler.dump_traceback_later(20, exit=True)
-import seglog
-from seglog.errors import LogClosedError
-from support.crash import interrupts
-
-class Closer(interrupts.Interrupter):
-    # What a signal's handler does before the n-th instruction: it closes.
-    def __init__(self, at, close):
-        super().__init__(at)
-        self.close = close
-    def _before_instruction(self, code, offset, frame):
-        try:
-            super()._before_instruction(code, offset, frame)
-        except interrupts.Interrupted:
-            self.close()
-
-def at_each_opcode(opened, action, step):
-    at, is_reached = 0, True
-    while is_reached:
-        it = opened()
-        closer = Closer(at, it.close)
-        with closer._monitoring() if interrupts.BY_MONITORING else closer._tracing():
-            try:
-                action(it)
-            except LogClosedError:
-                assert closer.where
-        it.close()
-        is_reached = closer.where is not None
-        at += step
-
-def while_it_waits(it, wait):
-    signal.signal(signal.SIGALRM, lambda *_: it.close())
-    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
-    try:
-        wait()
-    except LogClosedError:
-        pass
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    it.close()
-    assert it.closed
-
-STEP = 97 if os.environ.get("SEGLOG_TORTURE") else 1499
-path, count = sys.argv[1], 0
-def a_path():
-    global path, count
-    count += 1
-    path = f"{sys.argv[1]}{count}"
-    return path
 def a_queue(**options):
-    queue = seglog.Queue(a_path(), fsync="never", **options)
+    global path
+    path = new_path()
+    queue = seglog.Queue(path, fsync="never", **options)
     queue.put(b"first")
     return queue
 """
@@ -116,7 +64,7 @@ owner.close()
 
 TOPIC = """
 def a_topic():
-    return seglog.Topic(a_path(), fsync="never")
+    return seglog.Topic(new_path(), fsync="never")
 def calls(topic):
     with topic.subscribe("s", kind="failover", start="earliest") as consumer:
         topic.publish(b"x", key="k")
@@ -137,10 +85,4 @@ for kind in ("shared", "failover"):
     "script", [WAITS + CALLS, OWNER + ATTACHED, TOPIC], ids=["queue", "shared queue", "topic"]
 )
 def test_a_signals_handler_closes(in_memory, script):
-    tests = str(Path(__file__).parent.parent)
-    done = subprocess.run(
-        [sys.executable, "-c", HEAD + script, str(in_memory / "home")], capture_output=True, text=True, timeout=60,
-        env={**os.environ, "PYTHONPATH": tests},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Error" not in done.stderr, done.stderr
+    run_closing(HEAD + script, in_memory)

@@ -45,6 +45,7 @@ from seglog.ledger.position import checked_int
 from seglog.logger import Logger
 from seglog.segment.positions import LostRange
 from seglog.segment.segment import Segment
+from seglog.threads.late_close import close_in_order
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -398,10 +399,11 @@ class Ledger(OpenHandle):
         """Seal it if it is being written, and close it. Idempotent; what was read stays readable.
 
         After a failed write or sync it only closes: the next opening recovers it. Raises LogFailedError if sealing
-        fails, or if no caller has got the earlier failure yet.
+        fails, or if no caller has got the earlier failure yet. A signal's handler may call it: if it interrupts a call
+        of the same thread, the ledger is closed right after that.
         """
         if not self._closed:
-            shielded(self._close)
+            close_in_order(self._close, self.path)
 
     def _close(self) -> None:
         writer = None if self._is_forked() else self._writer

@@ -53,6 +53,7 @@ from seglog.state.leftovers import file_names
 from seglog.state.log_dir_state import LogDirState
 from seglog.state.partition_hold import PartitionHold
 from seglog.state.producer_snapshot import ProducerEntry
+from seglog.threads.late_close import close_in_order
 from seglog.threads.sync_thread import SYNC_CALLS, Callback
 
 if TYPE_CHECKING:
@@ -625,8 +626,10 @@ class Log(Followable, Unclosed):
         After a failed write or sync it only releases the files: the next opening recovers. The same in a forked child,
         where the parent keeps the log. Records and batches that were read before stay readable. Raises LogFailedError
         if a sync fails now, or failed in the background without an error to a caller: the files are released then, too.
+
+        A signal's handler may call it: if it interrupts a call of the same thread, the log is closed right after that.
         """
-        self._close()
+        close_in_order(self._close, self.path)
 
     def _close(self, *, discards: bool = False) -> None:
         """`discards`: it is about to be deleted. Nothing is synced that no answer promised, and the log is left as by a

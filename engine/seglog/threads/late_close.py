@@ -6,6 +6,7 @@ soon as the call has ended; the process ends after that (process_end).
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 from seglog._kernels.shield import shielded, start_thread, work_in_background
 from seglog._kernels.write_gate import Bell
@@ -31,16 +32,28 @@ def close_in_order(close: Callable[[], None], path: Path) -> None:
 
 
 def _is_in_a_call() -> bool:
-    """Whether this thread is in a call of ours, and from there came to code of others that closes."""
-    frame, was_left = sys._getframe(1), False
+    """Whether this thread is in a call of ours, and a handler or a finalizer that nobody called closes."""
+    frame: FrameType | None = sys._getframe(1)
+    was_not_called = False
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if not module.startswith(_PACKAGE):
-            was_left = True
-        elif was_left and module.split(".")[1] in _LOCKING:
+            was_not_called = was_not_called or _was_not_called(frame)
+        elif was_not_called and module.split(".")[1] in _LOCKING:
             return True
-        frame = frame.f_back        # type: ignore[assignment]
+        frame = frame.f_back
     return False
+
+
+def _was_not_called(frame: FrameType) -> bool:
+    """Whether Python called this function between two instructions: a signal's handler gets the interrupted frame, as
+    (signal, frame); finalizers have a name. A callback, or somebody's wrapper of `close`, is called by code of ours."""
+    if frame.f_code.co_name == "__del__" or frame.f_globals.get("__name__") == "weakref":
+        return True
+    return any(
+        type(one) is FrameType
+        for value in frame.f_locals.values() for one in (value if type(value) is tuple else (value,))
+    )
 
 
 class _LateClose:

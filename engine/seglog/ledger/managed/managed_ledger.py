@@ -45,6 +45,7 @@ from seglog.ledger.managed.reader import ManagedReader
 from seglog.ledger.managed.tail import ManagedTail
 from seglog.ledger.position import Position, Positions
 from seglog.segment.positions import LostRange
+from seglog.threads.late_close import close_in_order
 from seglog.threads.maintenance import MaintenanceThread
 
 if TYPE_CHECKING:
@@ -293,12 +294,15 @@ class OpenManagedLedger(ManagedReader, Unclosed):
 
         After a failed write or sync it only closes: the next opening recovers. The same in a forked child, whose parent
         continues. Raises LogFailedError if making it durable fails now, if it failed in the background and no caller
-        has got that error, and if acknowledgements were accepted and never stored: it is closed then, too.
+        has got that error, and if acknowledgements were accepted and never stored: it is closed then, too. A signal's
+        handler may call it: if it interrupts a call of the same thread, it is closed right after that.
         """
-        if self.closed:
-            return
+        if not self.closed:
+            close_in_order(self._close_once, self.path)
+
+    def _close_once(self) -> None:
         try:
-            shielded(self._close)
+            self._close()
         finally:
             if self._maintenance is not None:
                 self._maintenance.stop()
