@@ -1,5 +1,6 @@
 """The look at checksums in the pieces that a backup reads, beside its slow twin, which reads the segment."""
 import random
+import sys
 
 import pytest
 
@@ -96,7 +97,8 @@ def test_a_run_checks_batches_without_reading_the_log_again(in_memory, monkeypat
     tables, read_again = Segment.tables, []
 
     def counted(self, *args, **named):
-        read_again.extend(["checked"] * ("on_lost" in named))
+        if sys._getframe(1).f_globals["__name__"] == moments.__name__:      # not a search for the last batch
+            read_again.append("checked")
         return tables(self, *args, **named)
 
     with seglog.open(data / "orders-0", config={"segment.bytes": 20_000}) as log:

@@ -254,6 +254,14 @@ def test_the_logs_of_new_topics_are_opened_in_the_background(in_memory):
         wait_for(lambda: len(server._running().topics.logs()) == 3)
 
 
+def test_a_server_that_stops_at_once_leaves_a_log_in_each_directory_of_a_new_topic(in_memory):
+    """Whoever looks at the directory then must find all partitions."""
+    with seglog.serve(in_memory) as server:
+        server.create_topic("orders", 3)
+        server.log("orders", 1).append(b"v")
+    assert sorted(log.parent.name for log in in_memory.glob("orders-*/*.log")) == ["orders-0", "orders-1", "orders-2"]
+
+
 @pytest.mark.parametrize("patience_s", [60, 0.2])
 def test_syncs_of_new_topics_wait_for_a_creation_that_takes_long_but_not_forever(monkeypatch, patience_s):
     monkeypatch.setattr(topics_module, "_QUIET_S", 0.02)

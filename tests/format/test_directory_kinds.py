@@ -84,12 +84,22 @@ def test_what_was_mixed_before_stays_reachable(there):
         assert topic.entry_count == 1
 
 
-def test_a_directory_with_other_files_may_become_any_of_them(tmp_path):
-    for name, opening in (("a-0", seglog.open), ("b-0", seglog.Queue), ("c-0", ManagedLedger), ("d", seglog.open_dir)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "README").touch()
-        opening(tmp_path / name).close()
-        opening(tmp_path / name).close()
+@pytest.mark.parametrize(("name", "opening"), [("a-0", seglog.open), ("d", seglog.open_dir)])
+def test_a_directory_with_other_files_may_become_a_log_or_a_log_dir(tmp_path, name, opening):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "README").touch()
+    opening(tmp_path / name).close()
+    opening(tmp_path / name).close()
+
+
+@pytest.mark.parametrize("opening", [*FOR_LEDGERS, seglog.Topic])
+def test_a_directory_with_other_files_becomes_no_queue_topic_or_managed_ledger(tmp_path, opening):
+    """Nobody wants a queue among the pages of docs/."""
+    (tmp_path / "README").touch()
+    with pytest.raises(NotALogError, match=r"not a (queue|topic|managed ledger): it has no") as refused:
+        opening(tmp_path)
+    assert "one that is new or empty" in refused.value.hint
+    assert all_files(tmp_path) == {tmp_path / "README": b""}
 
 
 def test_the_topic_of_others_is_no_queue_until_it_has_the_subscription(there):

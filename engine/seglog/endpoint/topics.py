@@ -176,6 +176,8 @@ class Topics:
         # those that were renamed since the log dir was synced. The worker alone uses them.
         self._leaving: dict[str, ServedTopic] = {}
         self._renamed: list[Callable[[], None]] = []
+        # New topics, until all of their logs were opened once.
+        self._unopened: dict[str, ServedTopic] = {}
         self._created_s = 0.0       # when the last creation was done, by the loop's clock
         self.is_opening = True      # until `open_all` is done
         listed = log_dir.partitions()
@@ -219,10 +221,19 @@ class Topics:
         self._worker.shutdown(cancel_futures=True)
         self._finisher.shutdown()       # what it leaves, the next start does
         self._rename_left()             # whoever opens the log dir next may know nothing of the mark
-        if self._unsynced:
-            until_s = time.monotonic() + _SYNCED_AT_STOP_S
-            if self._are_synced(self._unsynced, lambda: time.monotonic() >= until_s):
-                self._synced(self._unsynced)
+        until_s = time.monotonic() + _SYNCED_AT_STOP_S
+        if self._unsynced and self._are_synced(self._unsynced, lambda: time.monotonic() >= until_s):
+            self._synced(self._unsynced)
+        self._open_until(until_s)
+
+    def _open_until(self, until_s: float) -> None:
+        """Open logs of new topics, so that whoever looks at the log dir next finds a .log in each directory."""
+        for topic in list(self._unopened.values()):
+            for partition in range(topic.partitions):
+                if time.monotonic() >= until_s:
+                    return
+                with contextlib.suppress(SeglogError):      # the next start says so
+                    self.log(topic.name, partition)
 
     # --- lookups ---------------------------------------------------------------------------------
 
@@ -433,6 +444,7 @@ class Topics:
                 self._promised -= promised
                 self._created()
         made = [one for one in waiting.results or () if isinstance(one, ServedTopic)]
+        self._unopened |= {topic.name: topic for topic in made}
         self._begin(self._open_to_append(made) if are_written_to else self._open_new(made))
         results = iter(waiting.results or ())
         return [next(results) if fault is None else fault for fault in faults]
@@ -445,6 +457,7 @@ class Topics:
                 for partition in range(topic.partitions):
                     if self._topics.get(topic.name) is topic and self.open_log(topic.name, partition) is None:
                         await self._in_worker(self._open_early, topic.name, partition)
+                self._were_opened(topic)
 
     async def _open_to_append(self, topics: Sequence[ServedTopic]) -> None:
         """Open the logs of new topics in the background, some at a time, and begin their appends."""
@@ -452,6 +465,12 @@ class Topics:
         with contextlib.suppress(RuntimeError):     # the worker was shut down
             for at in range(0, len(wanted), _BEGUN_AT_ONCE):
                 await self._in_worker(self._open_and_begin, wanted[at : at + _BEGUN_AT_ONCE])
+            for topic in topics:
+                self._were_opened(topic)
+
+    def _were_opened(self, topic: ServedTopic) -> None:
+        if self._unopened.get(topic.name) is topic:
+            del self._unopened[topic.name]
 
     def _created(self) -> None:
         """Call when a creation is done, or has failed."""

@@ -50,8 +50,9 @@ def refuse_other_kind(directory: str | os.PathLike[str], wanted: DirectoryKind, 
 
 
 def refuse_other_place(directory: str | os.PathLike[str], error: NotALogError) -> None:
-    """Raise `error` if a directory has files, and none of a managed ledger: that, or what is made of one, is created in
-    a directory of its own. Raise NotALogError for a file in its place, and OSError if it cannot be listed."""
+    """Raise NotALogError if a directory is of another kind than a managed ledger, and `error` if it has files, and none
+    of a managed ledger: that, or what is made of one, is created in a directory of its own. Raise NotALogError for a
+    file in its place, and OSError if it cannot be listed."""
     try:
         listed = [name for name in os.listdir(directory) if name[:1] != "."]
     except FileNotFoundError:
@@ -63,6 +64,10 @@ def refuse_other_place(directory: str | os.PathLike[str], error: NotALogError) -
         raise NotALogError(
             "expected a directory, found a file", file=file, hint="choose another path, or move it away"
         ) from None
+    refuse_other_kind(
+        directory, DirectoryKind.MANAGED_LEDGER,
+        "pass a managed ledger or a queue; a new one needs a directory of its own",
+    )
     if listed and not any(map(_OF_A_MANAGED_LEDGER.fullmatch, listed)):
         raise error
 

@@ -29,7 +29,7 @@ from seglog._kernels.unclosed import Unclosed
 from seglog.clock import Clock, checked_clock
 from seglog.config import Fsync
 from seglog.errors import InvalidArgumentError, NotALogError
-from seglog.format.directory_kinds import DirectoryKind, refuse_other_kind, refuse_other_place
+from seglog.format.directory_kinds import refuse_other_place
 from seglog.fs import lock
 from seglog.fs.aside import make_directories
 from seglog.fs.files import FileSystem, checked_fs
@@ -77,10 +77,6 @@ class OpenManagedLedger(ManagedReader, Unclosed):
             raise InvalidArgumentError(f'fsync must be "batch", "interval" or "never", not {fsync!r}')
         path, fs, clock = Path(os.path.abspath(as_path(path))), checked_fs(fs), checked_clock(clock)
         with refusals("list", path):
-            refuse_other_kind(
-                path, DirectoryKind.MANAGED_LEDGER,
-                "pass a managed ledger or a queue; a new one needs a directory of its own",
-            )
             refuse_other_place(path, NotALogError(
                 f"not a managed ledger: it has no {FILE_NAME}", file=path,
                 hint="pass a topic's directory, or one that is new or empty",
