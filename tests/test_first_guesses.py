@@ -283,19 +283,6 @@ def test_a_config_that_is_no_mapping(tmp_path, door, config):
     assert not (tmp_path / "made").exists()
 
 
-def test_the_arguments_of_other_queues_name_ours(jobs):
-    for call, meant in (
-        (lambda: jobs.put(b"a", eta=5), "'eta': did you mean at"),
-        (lambda: jobs.put_many([b"a"], countdown=5), "did you mean delay"),
-        (lambda: jobs.get(block=False), "did you mean timeout"), (lambda: jobs.get_many(1, wait=5), "timeout"),
-    ):
-        with pytest.raises(TypeError, match=meant):
-            call()
-    with pytest.raises(TypeError, match=r"Queue.put\(\) got an unexpected keyword argument 'x'$"):
-        jobs.put(b"a", x=1)
-    assert jobs.stats().backlog == 0
-
-
 def test_a_start_and_a_producer_of_a_topic(tmp_path):
     with seglog.Topic(tmp_path / "topic") as topic:
         assert '"earliest"' in hint_of(lambda: topic.subscribe("s", start="beginning"))

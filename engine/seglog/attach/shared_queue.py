@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 from seglog.attach.attached_job import AttachedDeadJob, AttachedJob, jobs_received
 from seglog.attach.channel import FRAME_JOBS, SOCKET, VALUES_BYTES_MAX, GoneError, Header
@@ -39,7 +39,7 @@ from seglog.queue import queue as plain
 from seglog.queue.dead import DeadJobs
 from seglog.queue.job import NOT_ITS_JOB_HINT, DeadJob, Job
 from seglog.queue.metrics import QueueCounts
-from seglog.queue.options import checked_options, duration_ns, misnamed_argument, time_ms
+from seglog.queue.options import checked_options, duration_ns, time_ms
 from seglog.queue.queue import OwnedQueue, PutCall, QueueStats
 from seglog.queue.unique import key_bytes
 
@@ -166,10 +166,7 @@ class SharedQueue(SharedHandle[OwnedQueue], Queue):
         priority: int = 0,
         unique_for: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
-        **misnamed: Never,
     ) -> str:
-        if misnamed:
-            raise misnamed_argument("put", misnamed)
         if (queue := self._owned()) is not None:
             return queue.put(
                 value, key=key, delay=delay, at=at, properties=properties, priority=priority, unique_for=unique_for,
@@ -190,10 +187,7 @@ class SharedQueue(SharedHandle[OwnedQueue], Queue):
         priority: int = 0,
         unique_for: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
-        **misnamed: Never,
     ) -> list[str]:
-        if misnamed:
-            raise misnamed_argument("put_many", misnamed)
         if (queue := self._owned()) is not None:
             return queue.put_many(
                 jobs, delay=delay, at=at, properties=properties, priority=priority, unique_for=unique_for,
@@ -627,16 +621,11 @@ def _half() -> float:
 
 
 def _name_methods(*classes: type) -> None:
-    """Let Python's errors name the class that users know: "Queue.put() got an unexpected keyword argument"; and `help`
-    not the catcher of such arguments."""
+    """Let Python's errors name the class that users know: "Queue.put() got an unexpected keyword argument"."""
     for each in classes:
         for name, function in vars(each).items():
             if inspect.isfunction(function):
                 function.__qualname__ = f"Queue.{name}"
-                if "misnamed" in function.__code__.co_varnames:
-                    signature = inspect.signature(function)
-                    known = [one for one in signature.parameters.values() if one.name != "misnamed"]
-                    function.__signature__ = signature.replace(parameters=known)    # type: ignore[attr-defined]
 
 
 _name_methods(OwnedQueue, SharedQueue)

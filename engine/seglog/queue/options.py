@@ -1,6 +1,6 @@
 """How a queue treats its jobs, and checks of what callers pass."""
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -32,22 +32,6 @@ class QueueOptions:
         doubled = self.retry_delay_ns << min(attempt - 1, 64)
         limited = min(doubled, self.max_retry_delay_ns)
         return limited + int(limited * self.retry_jitter * self.chance())
-
-
-# Arguments of a queue's methods, by what other programs call them.
-_MEANT = {
-    "eta": "at", "run_at": "at", "schedule_at": "at", "deliver_at": "at", "countdown": "delay", "delay_s": "delay",
-    "delay_seconds": "delay", "headers": "properties", "id": "key and unique_for", "job_id": "key and unique_for",
-    "block": "timeout, 0 to return at once", "wait": "timeout", "timeout_s": "timeout",
-    "visibility_timeout": "lease", "count": "get_many(count)", "max_messages": "max_jobs",
-}
-
-
-def misnamed_argument(method: str, given: Iterable[str]) -> TypeError:
-    """Python's error for arguments that a method does not have, with what may be meant."""
-    name = next(iter(given))
-    meant = f": did you mean {_MEANT[name]}?" if name in _MEANT else ""
-    return TypeError(f"Queue.{method}() got an unexpected keyword argument {name!r}{meant}")
 
 
 def duration_ns(what: str, value: timedelta | float) -> int:

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Never, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Self, TypeVar, get_args
 
 from seglog._kernels.quick_lock import LockCondition, QuickLock
 from seglog._kernels.shield import shielded
@@ -45,7 +45,7 @@ from seglog.queue.dead_letters import DeadLetters
 from seglog.queue.job import NOT_ITS_JOB_HINT, Job
 from seglog.queue.lane import SUBSCRIPTION, Lane
 from seglog.queue.metrics import OpenQueues, QueueCounts
-from seglog.queue.options import checked_options, duration_ns, misnamed_argument, time_ms
+from seglog.queue.options import checked_options, duration_ns, time_ms
 from seglog.queue.taker import JobTaker
 from seglog.queue.unique import UNIQUE_NAME, key_bytes
 from seglog.reading.arguments import check_mapping
@@ -300,7 +300,6 @@ class OwnedQueue(JobTaker, OpenHandle):
         priority: int = 0,
         unique_for: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
-        **misnamed: Never,
     ) -> str:
         """Put a job, and return its id. It is on the disk at return, with fsync="batch".
 
@@ -314,8 +313,6 @@ class OwnedQueue(JobTaker, OpenHandle):
         Raises InvalidArgumentError, RecordTooLargeError (maxMessageSize, 5 MiB), QueueFullError, LogClosedError,
         LogFailedError.
         """
-        if misnamed:
-            raise misnamed_argument("put", misnamed)
         if (
             key is None and delay is None and at is None and properties is None and unique_for is None
             and timeout is None and type(priority) is int and self._backlog.limit is None
@@ -396,7 +393,6 @@ class OwnedQueue(JobTaker, OpenHandle):
         priority: int = 0,
         unique_for: timedelta | float | None = None,
         timeout: timedelta | float | None = None,
-        **misnamed: Never,
     ) -> list[str]:
         """Put jobs, each its value, or (key, value), and return their ids. The other arguments are for all of them.
 
@@ -407,8 +403,6 @@ class OwnedQueue(JobTaker, OpenHandle):
         `unique_for`: as for `put`, for the key of each job. Then each is written by itself: after a crash, some jobs of
         a part may be there. Room for one part at a time is enough.
         """
-        if misnamed:
-            raise misnamed_argument("put_many", misnamed)
         lane, deliver_at_ms = self._lane(priority), checked_at(at, delay, self._clock)
         parts = parts_of("job", jobs)
         ids: list[str] = []
@@ -488,7 +482,7 @@ class OwnedQueue(JobTaker, OpenHandle):
     # --- taking ------------------------------------------------------------------------------
 
     def get(
-        self, timeout: timedelta | float | None = None, *, lease: timedelta | float | None = None, **misnamed: Never
+        self, timeout: timedelta | float | None = None, *, lease: timedelta | float | None = None
     ) -> Job | None:
         """Take the next job that is due, or None if there is none after `timeout`. With `timeout` None, wait forever.
 
@@ -497,8 +491,6 @@ class OwnedQueue(JobTaker, OpenHandle):
         the order in which they were put. A paused queue has none. Raises LogClosedError, also if it is
         closed while this waits.
         """
-        if misnamed:
-            raise misnamed_argument("get", misnamed)
         taken: list[Job] = []
         try:
             self._take(1, timeout, lease, taken)
@@ -508,12 +500,9 @@ class OwnedQueue(JobTaker, OpenHandle):
             raise
 
     def get_many(
-        self, max_jobs: int, timeout: timedelta | float | None = None, *, lease: timedelta | float | None = None,
-        **misnamed: Never,
+        self, max_jobs: int, timeout: timedelta | float | None = None, *, lease: timedelta | float | None = None
     ) -> list[Job]:
         """Take the jobs that are due, at most `max_jobs`; wait up to `timeout` for the first one. Otherwise as get."""
-        if misnamed:
-            raise misnamed_argument("get_many", misnamed)
         if type(max_jobs) is not int or max_jobs < 1:
             raise InvalidArgumentError(f"max_jobs must be an int of 1 or more, not {max_jobs!r}")
         taken: list[Job] = []
