@@ -50,9 +50,10 @@ def _was_not_called(frame: FrameType) -> bool:
     (signal, frame); finalizers have a name. A callback, or somebody's wrapper of `close`, is called by code of ours."""
     if frame.f_code.co_name == "__del__" or frame.f_globals.get("__name__") == "weakref":
         return True
+    # (A list: those of a module change while other threads run.)
     return any(
         type(one) is FrameType
-        for value in frame.f_locals.values() for one in (value if type(value) is tuple else (value,))
+        for value in list(frame.f_locals.values()) for one in (value if type(value) is tuple else (value,))
     )
 
 
