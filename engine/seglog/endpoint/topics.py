@@ -232,8 +232,7 @@ class Topics:
             for partition in range(topic.partitions):
                 if time.monotonic() >= until_s:
                     return
-                with contextlib.suppress(SeglogError):      # the next start says so
-                    self.log(topic.name, partition)
+                self._open_early(topic.name, partition)
 
     # --- lookups ---------------------------------------------------------------------------------
 

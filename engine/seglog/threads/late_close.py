@@ -34,12 +34,12 @@ def close_in_order(close: Callable[[], None], path: Path) -> None:
 def _is_in_a_call() -> bool:
     """Whether this thread is in a call of ours, and a handler or a finalizer that nobody called closes."""
     frame: FrameType | None = sys._getframe(1)
-    was_not_called = False
+    others: list[FrameType] = []
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if not module.startswith(_PACKAGE):
-            was_not_called = was_not_called or _was_not_called(frame)
-        elif was_not_called and module.split(".")[1] in _LOCKING:
+            others.append(frame)
+        elif others and module.split(".")[1] in _LOCKING and any(map(_was_not_called, others)):
             return True
         frame = frame.f_back
     return False
@@ -50,7 +50,8 @@ def _was_not_called(frame: FrameType) -> bool:
     (signal, frame); finalizers have a name. A callback, or somebody's wrapper of `close`, is called by code of ours."""
     if frame.f_code.co_name == "__del__" or frame.f_globals.get("__name__") == "weakref":
         return True
-    # (A list: those of a module change while other threads run.)
+    # (A list: those of a module change while other threads run. And only of frames in front of a call of ours: a frame
+    # keeps what is asked for here, so that `del log` would not let go of a log.)
     return any(
         type(one) is FrameType
         for value in list(frame.f_locals.values()) for one in (value if type(value) is tuple else (value,))
